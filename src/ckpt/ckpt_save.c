@@ -34,7 +34,7 @@ static tutti_status fail_errno(const char *path, const char *what) {
 
 static tutti_status check_desc(const tti_ckpt_save_desc *desc) {
     if (!desc->run_dir || !desc->run_dir[0])
-        return tti_fail(TUTTI_E_INVALID, "checkpoint: no run folder");
+        return tti_fail(TUTTI_E_INVALID, "checkpoint: the run folder is not given");
     if (desc->meta.step < 0 || desc->meta.step > 1000000000000000)
         return tti_fail(TUTTI_E_INVALID, "checkpoint: step %lld", (long long)desc->meta.step);
     if (desc->meta.epoch < 0 || desc->meta.position < 0 || desc->meta.n_shards < 0)

@@ -196,7 +196,7 @@ static tutti_status open_at(tti_weights *w, const char *path) {
 
 tutti_status tti_weights_open(const char *path, tti_weights **out) {
     *out = NULL;
-    if (!*path) return tti_fail(TUTTI_E_INVALID, "weights: no path");
+    if (!*path) return tti_fail(TUTTI_E_INVALID, "weights: the path is empty");
     tti_weights *w = calloc(1, sizeof *w);
     if (!w) return out_of_memory(path);
     tutti_status st = open_at(w, path);

@@ -54,7 +54,8 @@ static tutti_status map_areas(tti_channel *c, int memory_fd) {
     int flags = memory_fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     void *memory = mmap(NULL, c->total, PROT_READ | PROT_WRITE, flags, memory_fd, 0);
     if (memory == MAP_FAILED)
-        return tti_fail(TUTTI_E_NOMEM, "channel: %zu bytes: %s", c->total, strerror(errno));
+        return tti_fail(TUTTI_E_NOMEM, "channel: cannot allocate %zu bytes: %s", c->total,
+                        strerror(errno));
     c->memory = memory;
     c->shared = memory_fd >= 0;
     return TUTTI_OK;

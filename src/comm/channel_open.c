@@ -202,7 +202,8 @@ static int make_memory(size_t n_bytes) {
     if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
-    (void)tti_fail(TUTTI_E_NOMEM, "channel: %zu bytes of memory: %s", n_bytes, strerror(errno));
+    (void)tti_fail(TUTTI_E_NOMEM, "channel: cannot allocate %zu bytes of memory: %s", n_bytes,
+                   strerror(errno));
     if (fd >= 0) close(fd);
     return -1;
 }

@@ -278,8 +278,9 @@ static tutti_status start(tti_proxy *c) {
     if (c->wake_fd < 0) return tti_fail(TUTTI_E_IO, "mailbox: eventfd: %s", strerror(errno));
     int error = tti_thread_start(&c->thread, NULL, proxy_main, c);
     c->is_running = error == 0;
-    return error == 0 ? TUTTI_OK
-                      : tti_fail(TUTTI_E_NOMEM, "mailbox: no thread: %s", strerror(error));
+    return error == 0
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_NOMEM, "mailbox: cannot start a thread: %s", strerror(error));
 }
 
 static tutti_status build(tti_proxy *c, tutti_comm *comm) {

@@ -10,7 +10,7 @@ enum { ALIGN_BYTES = 64 };
 
 tutti_status tti_buffer_reserve(tti_buffer *buffer, size_t n_bytes) {
     if (n_bytes > SIZE_MAX / 4)
-        return tti_fail(TUTTI_E_NOMEM, "data: %zu bytes are too many", n_bytes);
+        return tti_fail(TUTTI_E_NOMEM, "data: cannot allocate %zu bytes", n_bytes);
     if (n_bytes > buffer->capacity) {
         size_t n = TTI_MAX(n_bytes, buffer->capacity + buffer->capacity / 2);
         n = (n + ALIGN_BYTES - 1) & ~(size_t)(ALIGN_BYTES - 1);

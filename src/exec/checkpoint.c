@@ -19,7 +19,7 @@ const tti_exec *tti_exec_state_owner(const tti_exec *x) {
                                  ? tti_calls_of(setup->desc.server)->state_owner(setup->desc.server)
                                  : NULL;
     if (offload) return tti_offload_host(offload);
-    return served ? served : x; /* of a server elsewhere there is a copy of the averages */
+    return served ? served : x; /* the averages of a remote server are copied to x */
 }
 
 float *tti_exec_params(tti_exec *x) {
@@ -52,8 +52,8 @@ tutti_status tti_exec_pull(tti_exec *x) {
     return tti_device_of(x) ? tti_exec_device_pull(x) : TUTTI_OK;
 }
 
-/* Every worker has read the same values: one of them sends them to the server, or each its range.
- */
+/* All workers have read the same values. One of them sends them to the server; with several servers
+ * each sends its own range. */
 tutti_status tti_exec_push(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
@@ -78,19 +78,19 @@ tutti_status tti_exec_push(tti_exec *x) {
 /* Memory of the host for gathered state. */
 static tutti_status staging_of(tti_exec *x, float **staging) {
     *staging = NULL;
-    if (tti_sharded_of(x)) return TUTTI_OK; /* it has its own */
+    if (tti_sharded_of(x)) return TUTTI_OK; /* sharded workers have their own staging memory */
     if (tti_device_of(x)) return tti_exec_device_staging(x, staging);
     *staging = tti_exec_grads(x);
     return TUTTI_OK;
 }
 
-/* On a device, the pulled copy. */
+/* On a device: the copy in host memory that tti_exec_pull made. */
 static float *state_array(const tti_exec *x, int64_t k) {
     tti_exec_device *device = tti_device_of(x);
     return device ? tti_exec_device_mirror(device, k) : tti_exec_array(x, k);
 }
 
-/* Into the buffer of the summed gradients, of a worker that has partitions of them. */
+/* Gathers the partitions of the averages into the buffer of the summed gradients. */
 tutti_status tti_exec_gather_averages(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
@@ -108,7 +108,7 @@ tutti_status tti_exec_gather_averages(tti_exec *x) {
     return tti_exec_device_put_staging(x);
 }
 
-/* The summed gradients on the host, of a device after tti_exec_whole_gradients. */
+/* The summed gradients in host memory; on a device, after tti_exec_whole_gradients. */
 static float *gradients_of(tti_exec *x) {
     tti_exec_device *device = tti_device_of(x);
     return device ? tti_exec_device_gradients(device) : tti_exec_grads(x);
@@ -116,21 +116,21 @@ static float *gradients_of(tti_exec *x) {
 
 /* ---- slot by slot, where a data group has partitions ---- */
 
-/* The first worker's request to the others of its data group. */
+/* Sent by rank 0 of a data group to its other ranks. */
 typedef struct request {
-    int64_t k; /* END: nothing more */
+    int64_t k; /* END: no further requests */
     uint64_t first, n_elems;
 } request;
 
 enum { END = -9 };
 
-/* On the host, for a device without optimizer state. */
+/* Host memory, for a device without optimizer state. */
 static tti_exec *with_state(tti_exec *x) {
     tti_offload *offload = tti_offload_of(x);
     return offload ? tti_offload_host(offload) : x;
 }
 
-/* Summed gradients of sharded workers, which lie in a bucket each or with the state. */
+/* Summed gradients of sharded workers, which are stored by bucket or next to the state. */
 static tutti_status gather_gradients_of_slot(tti_exec *x, const request *want) {
     const tti_setup *setup = tti_setup_of(x);
     if (tti_device_of(x))
@@ -143,12 +143,14 @@ static tutti_status gather_gradients_of_slot(tti_exec *x, const request *want) {
         memcpy(own + block->state, tti_own_grads(x, block), step->n_elems * sizeof *own);
     }
     tutti_status st = tti_sharded_gather_slot(x, own, want->first, want->n_elems);
-    if (st == TUTTI_OK) st = tutti_comm_barrier(setup->desc.comm); /* others read own */
+    if (st == TUTTI_OK)
+        st = tutti_comm_barrier(setup->desc.comm); /* until here other ranks read own */
     free(own);
     return st;
 }
 
-/* A slot lies in one bucket: its bounds, cut to the slot, are the partitions to gather. */
+/* A slot lies in one bucket, so the bounds of the bucket, clipped to the slot, are the partitions
+ * to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_sharded *sharded = tti_sharded_of(x);
@@ -176,7 +178,7 @@ static tutti_status broadcast_request(const tti_setup *setup, request *want) {
     return tutti_comm_broadcast(setup->desc.comm, want, sizeof *want, TUTTI_U8, 0);
 }
 
-/* NULL: it is partitioned. */
+/* NULL: the array is partitioned. */
 static float *whole_array(tti_exec *x, int k) {
     if (k == TTI_STATE_PARAMS) return tti_exec_params(x);
     if (k == TTI_STATE_GRADS) return tti_sharded_of(x) ? NULL : gradients_of(x);
@@ -255,8 +257,9 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
     bool in_ranges =
         tti_setup_of(x)->desc.server &&
         tti_calls_of(tti_setup_of(x)->desc.server)->has_ranges(tti_setup_of(x)->desc.server);
-    bool is_server = in_ranges || (tti_setup_of(x)->desc.server &&
-                                   tti_setup_of(x)->desc.server_worker != 0); /* has one of it */
+    bool is_server =
+        in_ranges || (tti_setup_of(x)->desc.server &&
+                      tti_setup_of(x)->desc.server_worker != 0); /* worker 0 stores the copy */
     if (in_ranges)
         tti_calls_of(tti_setup_of(x)->desc.server)
             ->store(x, k, (tti_range){first, first + n_elems}, data);
@@ -328,9 +331,9 @@ tutti_status tti_exec_find_partition(const tti_exec *x, const tti_plan *plan, in
 
 /* ---- a parameter of a divided model: each worker has a tensor shard of it, or nothing ---- */
 
-/* The first worker's request to the others. */
+/* Sent by rank 0 to the other ranks. */
 typedef struct param_request {
-    int64_t k; /* PARAMS_END: nothing more */
+    int64_t k; /* PARAMS_END: no further requests */
     uint64_t name;
 } param_request;
 
@@ -341,20 +344,22 @@ static tutti_status grow(float **memory, size_t *n_elems, size_t wanted) {
     free(*memory);
     *memory = malloc(wanted * sizeof **memory + 64);
     *n_elems = *memory ? wanted : 0;
-    return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats of a parameter", wanted);
+    return *memory
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu floats of a parameter", wanted);
 }
 
 static tutti_status ask(const tti_divided *d, param_request *want) {
     return tutti_comm_broadcast(d->mesh->model, want, sizeof *want, TUTTI_U8, 0);
 }
 
-/* This worker's array k of a slot; its data group gathers sharded values. */
+/* This worker's array k of a slot. Sharded values are gathered over the data group. */
 static tutti_status own_array(tti_exec *x, int k, int slot, const float **data) {
     const tti_slot *s = &tti_setup_of(x)->desc.plan->slots[slot];
     return tti_exec_fetch(x, k, s->first, s->n_elems, data);
 }
 
-/* Answers for every tensor shard of the parameter that counts. */
+/* Sends every tensor shard of the parameter for which this worker is the owner. */
 static tutti_status answer(tti_exec *x, const param_request *want) {
     const tti_divided *d = tti_setup_of(x)->divided;
     for (int i = 0; i < d->plan->n_slots; i++) {
@@ -367,7 +372,7 @@ static tutti_status answer(tti_exec *x, const param_request *want) {
     return TUTTI_OK;
 }
 
-/* A tensor shard put at its places in the whole parameter, or taken from there. */
+/* Copies a tensor shard to its places in the whole parameter, or from there. */
 static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *tensor_shard,
                   bool take) {
     size_t n_elems = (size_t)tutti_shape_n_elems(shape), inner = 1, outer = 1;
@@ -386,8 +391,8 @@ static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *t
     }
 }
 
-/* Elements of such a shard; 0: it is none of this parameter, and the worker that sent its table has
- * another model. */
+/* Elements of a tensor shard of this parameter; 0: cut does not match the parameter, so the sender
+ * has another model. */
 static size_t tensor_shard_elems(const tutti_shape *shape, uint64_t cut) {
     size_t n_elems = (size_t)tutti_shape_n_elems(shape), n = cut >> 16 & 0xffff;
     int dim = (int)(cut >> 48) - 1;
@@ -396,7 +401,7 @@ static size_t tensor_shard_elems(const tutti_shape *shape, uint64_t cut) {
     return shape->dim[dim] % (int64_t)(n * (cut >> 32 & 0xffff)) ? 0 : n_elems / n;
 }
 
-/* The tensor shard of another worker, or of this one, into d->whole. */
+/* Receives the tensor shard of another worker, or copies this worker's, into d->whole. */
 static tutti_status receive_tensor_shard(tti_exec *x, const param_request *want,
                                          const tti_node *param, int rank, int slot) {
     tti_divided *d = tti_setup_of(x)->divided;
@@ -446,7 +451,7 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
     const tti_setup *setup = tti_setup_of(x);
     int i = tti_plan_find_slot(setup->desc.plan, param->name);
     tti_divided *d = setup->divided;
-    if (i < 0) return TUTTI_OK; /* another stage's */
+    if (i < 0) return TUTTI_OK; /* the slot belongs to another stage */
     const tti_slot *slot = &setup->desc.plan->slots[i];
     uint64_t cut = tti_tensor_shard_id_of(slot->param).cut;
     if (cut == 0) {
@@ -464,7 +469,7 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
 
 /* ---- one array ---- */
 
-/* A device has the whole array of state k, and no other copy is newer. */
+/* True if the device has the whole array of state k and no newer copy exists elsewhere. */
 static bool is_on_device(const tti_exec *x, int k) {
     const tti_setup *setup = tti_setup_of(x);
     return tti_device_of(x) && !tti_offload_of(x) && !setup->divided && !setup->desc.server &&

@@ -33,7 +33,7 @@ tutti_status tti_sharded_rehash(tti_exec *x) {
 
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
     if (tti_exec_has_sharded_params(x)) {
-        /* The hash of the last update, plus the change of the own blocks since then. */
+        /* The hash of the last update, plus the change of this worker's blocks since then. */
         const tti_param_hashes *hashes = tti_sharded_of(x)->hashes;
         uint64_t own;
         TTI_TRY(hash_own(x, &own));
@@ -78,7 +78,7 @@ static tutti_status compare(const tti_setup *setup, const int64_t *all, uint64_t
     return TUTTI_OK;
 }
 
-/* Between the workers of a data group, whose arrays are the same throughout. */
+/* Compares within a data group, whose workers have equal arrays. */
 static tutti_status check_data_group(const tti_setup *setup, const int64_t *mine, uint64_t step) {
     size_t n_slots = (size_t)setup->desc.plan->n_slots;
     if (setup->n_ranks == 1) return TUTTI_OK;
@@ -90,8 +90,8 @@ static tutti_status check_data_group(const tti_setup *setup, const int64_t *mine
     return st;
 }
 
-/* Whole devices hash faster than the host, which would have to fetch the parameters first.  The
- * same decision on all workers. */
+/* A device that has all parameters hashes them faster than the host, which would have to copy them
+ * first. All workers take the same decision. */
 static tutti_status compare_devices(tti_exec *x, bool *same) {
     const tti_setup *setup = tti_setup_of(x);
     uint64_t hash;
@@ -108,13 +108,13 @@ static tutti_status compare_devices(tti_exec *x, bool *same) {
     return st;
 }
 
-/* whole: also between workers that hold parts of one model. */
+/* whole: also compares workers that hold parts of one model. */
 static tutti_status check_slots(tti_exec *x, uint64_t step, bool whole) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     int n_slots = setup->desc.plan->n_slots;
     if (setup->n_ranks == 1 && !setup->divided) return TUTTI_OK;
-    /* There is one copy, which each update compares with the result of the previous one. */
+    /* Only one copy exists. Each update compares it with the result of the previous update. */
     if (tti_exec_has_sharded_params(x) || setup->desc.shared_params) return TUTTI_OK;
     bool same;
     TTI_TRY(compare_devices(x, &same));
@@ -145,6 +145,6 @@ tutti_status tti_exec_name_difference(tti_exec *x, tutti_status st) {
     uint64_t step;
     if (!tti_exec_hashes_differed(x, &step)) return st;
     snprintf(known, sizeof known, "%s", tutti_last_error());
-    TTI_TRY(check_slots(x, step, false)); /* other data groups know nothing of it */
+    TTI_TRY(check_slots(x, step, false)); /* other data groups do not know the mismatch */
     return tti_fail(st, "%s", known);
 }

@@ -20,7 +20,8 @@ static tutti_status build_compute_thread(tti_exec *x, int index) {
     if (!compute_thread->arena)
         compute_thread->arena = x->setup.desc.backend->alloc(x->setup.arena_bytes + 64);
     if (!compute_thread->arena)
-        return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of activations", x->setup.arena_bytes);
+        return tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of activations",
+                        x->setup.arena_bytes);
     tti_instance_desc desc = {
         .program = &plan->shard,
         .backend = x->setup.desc.backend,
@@ -73,7 +74,8 @@ static tutti_status grow_buffers(tti_exec *x, int n) {
             TTI_TRY(tutti_comm_alloc(x->setup.desc.comm, n_bytes, &memory));
         else
             memory = x->setup.desc.backend->alloc(n_bytes);
-        if (!memory) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of gradients", n_bytes);
+        if (!memory)
+            return tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of gradients", n_bytes);
         x->arrays->buffers[b] = memory;
         x->arrays->n_buffers = b + 1;
         if (x->setup.n_ranks == 1 || x->device) x->arrays->n_own_buffers = b + 1;
@@ -123,7 +125,9 @@ static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, fl
     else
         memory = x->setup.desc.backend->alloc(n_bytes + 64);
     *out = memory;
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
+    return memory
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of parameters", n_bytes);
 }
 
 static tutti_status alloc_states(tti_exec *x) {
@@ -141,7 +145,8 @@ static tutti_status alloc_states(tti_exec *x) {
     }
     if (x->setup.desc.ema > 0)
         TTI_TRY(alloc_shared(x, tti_exec_has_sharded_params(x), state_bytes(x), &x->arrays->ema));
-    return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
+    return ok ? TUTTI_OK
+              : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of state", n_bytes);
 }
 
 static tutti_status alloc_flat(tti_exec *x) {
@@ -181,7 +186,8 @@ static tutti_status alloc_flat(tti_exec *x) {
             x->setup.desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
         TTI_TRY(x->arrays->low_copies
                     ? TUTTI_OK
-                    : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes));
+                    : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of parameters",
+                               n_bytes));
     }
     TTI_TRY(alloc_states(x));
     TTI_TRY(tti_exec_alloc_sums(x));

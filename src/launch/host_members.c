@@ -100,8 +100,9 @@ tutti_status tti_host_members_begin(tti_supervisor *s) {
     if (!s->desc->hosts) return TUTTI_OK;
     s->host.file.path = s->desc->host_file;
     s->host.numbers = calloc(N_NUMBERS * (size_t)n_nodes(s), sizeof *s->host.numbers);
-    return s->host.numbers ? TUTTI_OK
-                           : tti_fail(TUTTI_E_NOMEM, "launch: no memory for %d hosts", n_nodes(s));
+    return s->host.numbers
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_NOMEM, "launch: out of memory for %d hosts", n_nodes(s));
 }
 
 static const int32_t *targets(const tti_supervisor *s) {

@@ -592,7 +592,7 @@ static tutti_status listen_here(tti_hosts *h) {
                         "launch: host 0 cannot listen at MASTER_ADDR=%s, MASTER_PORT=%d: %s",
                         h->host, h->port, strerror(errno));
     h->has_run = draw(h->run);
-    return h->has_run ? TUTTI_OK : tti_fail(TUTTI_E_IO, "launch: no random bytes");
+    return h->has_run ? TUTTI_OK : tti_fail(TUTTI_E_IO, "launch: cannot read random bytes");
 }
 
 static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout_ms) {
@@ -641,7 +641,7 @@ static tutti_status make_lists(tti_hosts *h, const tti_host_place *place) {
     h->place = *place;
     if (!alloc_lists(h, place)) {
         h->place.n_nodes = h->most_parked = 0;
-        return tti_fail(TUTTI_E_NOMEM, "launch: no memory for %d hosts", place->n_nodes);
+        return tti_fail(TUTTI_E_NOMEM, "launch: out of memory for %d hosts", place->n_nodes);
     }
     memcpy(h->place.n_workers, place->n_workers, (size_t)place->n_nodes * sizeof(int));
     tti_hosts_set_targets(h, place->n_workers);

@@ -126,7 +126,8 @@ tutti_status tti_relay_open(tti_relay *relay, int rank, int write_fd[TTI_N_OUTPU
         if (o == TTI_STDERR && direct) break;
         if (pipe2(ends, O_CLOEXEC) != 0) {
             close_fd(&write_fd[TTI_STDOUT]);
-            return tti_fail(TUTTI_E_IO, "launch: no pipe for rank %d: %s", rank, strerror(errno));
+            return tti_fail(TUTTI_E_IO, "launch: cannot create a pipe for rank %d: %s", rank,
+                            strerror(errno));
         }
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
         close_fd(&relay->ranks[rank].fd[o]); /* of a process that had this rank before */

@@ -319,7 +319,8 @@ static tutti_status start_worker(tti_supervisor *s, int rank, tti_spawn_desc *sp
     tti_supervised *w = &s->workers[rank];
     int ends[2], out[TTI_N_OUTPUTS];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return tti_fail(TUTTI_E_IO, "launch: no socket for rank %d: %s", rank, strerror(errno));
+        return tti_fail(TUTTI_E_IO, "launch: cannot create a socket for rank %d: %s", rank,
+                        strerror(errno));
     w->control = ends[0];
     tutti_status st = tti_relay_open(s->relay, rank, out);
     if (st == TUTTI_OK) {
@@ -553,7 +554,7 @@ static tutti_status check(const tti_supervisor_desc *desc) {
         return tti_fail(TUTTI_E_INVALID, "launch: %d workers: expected 1 to %d", desc->n_workers,
                         MAX_WORKERS);
     if (!desc->argv || !desc->argv[0] || !*desc->argv[0])
-        return tti_fail(TUTTI_E_INVALID, "launch: no program to run");
+        return tti_fail(TUTTI_E_INVALID, "launch: there is no program to run");
     if (desc->grace_ms < 0)
         return tti_fail(TUTTI_E_INVALID, "launch: the grace period is %d ms; it must be at least 0",
                         desc->grace_ms);

@@ -366,5 +366,6 @@ tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration
         return TUTTI_OK;
     }
     return tti_fail(TUTTI_E_INVALID,
-                    "plan: no figures of device '%s'; there are measured, cpu, h200", device);
+                    "plan: no speeds are known for device '%s'; known devices: measured, cpu, h200",
+                    device);
 }

@@ -199,7 +199,8 @@ static tutti_status start_attendant(attendant *a) {
     a->grads = widens ? a->widened : tti_channel_area(a->channel, TTI_WIRE_GRADS);
     a->has_thread = tti_thread_start(&a->thread, NULL, attend, a) == 0;
     if (a->has_thread) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "parameter server: no thread for worker %d", a->worker);
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: cannot start a thread for worker %d",
+                    a->worker);
 }
 
 tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {

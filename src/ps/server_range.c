@@ -179,7 +179,8 @@ static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
             return answer(h, m, 1u << TTI_WIRE_FETCHED);
         }
         default:
-            return tti_fail(TUTTI_E_MISMATCH, "parameter server: no order of the first process");
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "parameter server: unknown command from the first process");
     }
 }
 

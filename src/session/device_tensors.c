@@ -68,7 +68,8 @@ tutti_status tti_worker_sync(const tti_session_worker *w) {
 static tutti_status take(const tti_session_worker *w, uint8_t **memory, size_t n_bytes) {
     if (!*memory) *memory = tti_worker_backend(w)->alloc(n_bytes);
     if (*memory) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "session: %zu bytes of device memory for a batch", n_bytes);
+    return tti_fail(TUTTI_E_NOMEM,
+                    "session: cannot allocate %zu bytes of device memory for a batch", n_bytes);
 }
 
 static size_t samples_bytes(const tti_session_worker *w) {

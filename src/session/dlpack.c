@@ -175,7 +175,8 @@ static tutti_status alloc_worker(tti_session_worker *w, void *arg) {
     call->owned->ops = tti_worker_backend(w)->device;
     call->owned->data = call->owned->ops->memory.alloc_lasting(n_bytes);
     if (call->owned->data) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "session: %zu bytes of device memory for a tensor", n_bytes);
+    return tti_fail(TUTTI_E_NOMEM,
+                    "session: cannot allocate %zu bytes of device memory for a tensor", n_bytes);
 }
 
 static tutti_status find_worker(const tutti_session *s, int32_t device,

@@ -1,5 +1,5 @@
-/* device.c - a worker on a device: which devices are connected, copies on the host, and the step as
- * a whole.
+/* device.c - a worker on a device: connects the devices, copies arrays to and from the host, and
+ * runs steps.
  *
  * Two input sets alternate, or up to TTI_MAX_AHEAD if the device has the samples: then a step
  * begins by reading its numbers and indices from host memory, and ends by writing its report there,
@@ -18,8 +18,9 @@
 #include "comm/sum_order.h"
 #include "exec/device/device_step.h"
 
-/* All that the workers of one model exchange goes between devices.  Sums over tensor ranks, then
- * stages are those over all of them in one tree only where there are 1, 2, 4 ... tensor ranks. */
+/* True if everything that the workers of one model exchange goes between devices.  Sums over tensor
+ * ranks and then over stages equal one tree over all of them only if the number of tensor ranks is
+ * a power of two. */
 static bool is_direct(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_device_tp *tp = tti_tp_of(x);
@@ -46,7 +47,7 @@ static void describe_between(tti_exec *x, const char *sums, bool all) {
     tti_str_free(&stages);
 }
 
-/* Stages may go on between devices where layers are whole: else their groups belong together. */
+/* Stages may stay connected if layers are undivided; otherwise both groups are needed together. */
 static tutti_status give_up(tti_exec_device *device, tti_device_tp *tp, bool direct) {
     tti_device_p2p *p2p = tti_device_pipe_p2p(device->pipe);
     tti_device_reduce_destroy(device->reduce);
@@ -57,14 +58,13 @@ static tutti_status give_up(tti_exec_device *device, tti_device_tp *tp, bool dir
                                  direct ? "workers with other samples" : "workers of other stages");
 }
 
-/* How the workers' devices add, as far as they reach each other. */
+/* Connects the devices as far as they reach each other. */
 static tutti_status connect_devices(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     if (setup->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (setup->divided) {
-        /* Steps of a divided model need the host for nothing where all that they add is added
-         * between devices. */
+        /* A divided model needs no host in its steps if all its sums are added between devices. */
         tti_str sums = {0};
         bool direct = is_direct(x);
         if (direct) {
@@ -91,7 +91,7 @@ static tutti_status connect_devices(tti_exec *x) {
                                             : tti_device_host_staged_create(x, &d->host_staged);
 }
 
-/* ---- copies of flat arrays on the host; a mirror has the layout of its array ---- */
+/* ---- host copies of flat arrays; a mirror has the layout of its array ---- */
 
 static size_t flat_bytes(const tti_setup *setup) {
     return setup->desc.plan->n_flat * sizeof(float);
@@ -101,15 +101,17 @@ static size_t state_bytes(const tti_setup *setup) { return setup->share.n_elems 
 
 static tutti_status alloc_on_host(float **memory, size_t n_bytes) {
     if (!*memory) *memory = calloc(1, n_bytes + 64);
-    return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of the host", n_bytes);
+    return *memory
+               ? TUTTI_OK
+               : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of host memory", n_bytes);
 }
 
 static float **mirror_of(tti_exec_device *device, int64_t k) {
     return &device->mirrors[k - TTI_STATE_PARAMS];
 }
 
-/* Copies to the host of arrays first .. last-1 that the device has, or what there is of them back.
- */
+/* pull: copies the device's arrays first .. last-1 to the host; push: copies existing mirrors
+ * back. */
 static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
@@ -129,8 +131,8 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
     return ops->queues.sync();
 }
 
-/* data: copied to the device, and to the host's copy if there is one already; NULL: from the device
- * to the host's copy. */
+/* data: copied to the device, and to the mirror if one exists.  NULL: copies the range from the
+ * device to the mirror. */
 static tutti_status copy_range(tti_exec *x, int64_t k, tti_range range, const float *data) {
     const tti_device_ops *ops = tti_setup_of(x)->desc.backend->device;
     float **mirror = mirror_of(tti_device_of(x), k);
@@ -168,7 +170,7 @@ tutti_status tti_exec_device_broadcast(tti_exec *x, int64_t k, int source, bool 
     float **mirror = mirror_of(tti_device_of(x), k);
     *done = reduce != NULL;
     if (!reduce) return TUTTI_OK;
-    free(*mirror); /* a push must not bring the former state back */
+    free(*mirror); /* a later push must not restore the old state */
     *mirror = NULL;
     return tti_device_failure(x, tti_device_reduce_broadcast(reduce, tti_exec_array(x, k), source));
 }
@@ -185,7 +187,7 @@ tutti_status tti_exec_device_put_range(tti_exec *x, int64_t k, tti_range range, 
 float *tti_exec_device_mirror(tti_exec_device *device, int64_t k) { return *mirror_of(device, k); }
 
 tutti_status tti_exec_device_pull(tti_exec *x) {
-    if (tti_offload_of(x)) return TUTTI_OK; /* nothing is newer than on the host */
+    if (tti_offload_of(x)) return TUTTI_OK; /* the host has the newest state */
     return tti_device_failure(x, copy(x, false, TTI_STATE_PARAMS, TTI_MAX_OUT));
 }
 
@@ -208,8 +210,8 @@ tutti_status tti_exec_device_push_params(tti_exec *x) {
     return tti_device_failure(x, copy(x, true, TTI_STATE_PARAMS, 0));
 }
 
-/* With parameters of other workers the next step adds their hash to that of the own blocks, which
- * the update had left in the report. */
+/* With parameters of other workers the next step adds their hashes to the hash of own blocks in the
+ * report.  This restores that hash as the update left it. */
 static tutti_status put_own_hash(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_exec_device *d = tti_device_of(x);
@@ -266,7 +268,8 @@ static tutti_status copy_gradients(tti_exec *x) {
     bool in_blocks = tti_sharded_of(x) != NULL;
     size_t n = in_blocks ? setup->share.n_elems : setup->desc.plan->n_flat;
     if (!d->gradients) d->gradients = calloc(n + 16, sizeof *d->gradients);
-    if (!d->gradients) return tti_fail(TUTTI_E_NOMEM, "exec: %zu floats of gradients", n);
+    if (!d->gradients)
+        return tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu floats of gradients", n);
     if (in_blocks)
         TTI_TRY(copy_own_blocks(x, d->gradients));
     else
@@ -288,7 +291,7 @@ float *tti_exec_device_gradients(const tti_exec_device *device) { return device-
 
 /* ---- hashes ---- */
 
-/* By the blocks of the update, as the update hashes them. */
+/* Hashes block by block, as the update does. */
 static uint64_t hash_mirror(const tti_setup *setup, const tti_exec_device *device) {
     uint64_t hash = 0;
     for (int i = 0; i < setup->desc.plan->n_updates; i++) {
@@ -304,7 +307,7 @@ tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash) {
 
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
     tti_exec_device *device = tti_device_of(x);
-    /* Completes the parameters as of the last step.  Collective over the data group. */
+    /* Completes the gathered parameters of the last step.  Collective over the data group. */
     tti_device_param_gather *gather = tti_device_of(x)->param_gather;
     TTI_TRY(gather ? tti_device_failure(x, tti_device_param_gather_settle(gather)) : TUTTI_OK);
     if (!tti_offload_of(x))
@@ -337,8 +340,8 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     d->n_reported =
         d->reduce || d->axis ? tti_device_n_reported(setup) : (int)tti_n_shard_sums(setup);
     size_t n_sums = (size_t)d->n_reported;
-    /* Labels say which rows of samples that come as bytes are there: also where nothing else reads
-     * them. */
+    /* For samples in bytes the labels tell which rows are real, so they are copied even if the
+     * program does not read them. */
     const tti_program *program = &setup->desc.plan->shard;
     const tti_program *eval = &setup->desc.plan->eval;
     d->x_bytes = tti_inputs_sample_bytes(program);
@@ -371,7 +374,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
                                     &d->update);
 }
 
-/* ---- rebalanced shards ---- */
+/* ---- rebalancing ---- */
 
 bool tti_exec_device_can_rebalance(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
@@ -380,7 +383,7 @@ bool tti_exec_device_can_rebalance(const tti_exec *x) {
 
 static void release_all(tti_exec *x);
 
-/* Keeps names, counters and copies on the host, which do not depend on the shard map. */
+/* Keeps names, counters and mirrors, which do not depend on the shard map. */
 static void keep_across_maps(tti_exec_device *d, const tti_exec_device *before, int64_t waited_ns) {
     *d = (tti_exec_device){.ops = before->ops,
                            .name = before->name,
@@ -404,10 +407,11 @@ tutti_status tti_exec_device_release_idle(tti_exec *x) {
         tti_device_release_shards(x);
         return TUTTI_OK;
     }
-    /* The next step would get the parameters of other workers, and their hash. */
+    /* Otherwise the next step would complete the parameters and their hash. */
     if (device->param_gather) TTI_TRY(tti_exec_device_pull(x));
     TTI_TRY(tti_exec_device_get_waits(x, &spent));
-    TTI_TRY(tutti_comm_barrier(setup->desc.comm)); /* no device reads memory of another now */
+    TTI_TRY(
+        tutti_comm_barrier(setup->desc.comm)); /* no device accesses another's memory after this */
     release_all(x);
     const tti_exec_device before = *device;
     keep_across_maps(device, &before, spent.waited_ns);
@@ -424,7 +428,7 @@ tutti_status tti_exec_device_regain(tti_exec *x) {
     return device->param_gather ? tti_exec_device_push(x) : TUTTI_OK;
 }
 
-/* ---- samples that stay on the device ---- */
+/* ---- resident samples ---- */
 
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from, int ahead,
                                   bool *resident) {
@@ -462,14 +466,14 @@ const char *tti_exec_device_way(const tti_exec_device *device) {
     return tti_str_text(&device->transport);
 }
 
-/* If reductions go through the host, a step waits for the others before it ends, or for the update;
- * and that of a stage is measured. */
+/* If reductions go through the host, a step waits for the other workers before its end or its
+ * update, so these steps run one at a time.  A pipeline stage is measured step by step. */
 int tti_exec_device_depth(const tti_exec *x) {
     const tti_exec_device *d = tti_device_of(x);
     return d->host_staged || d->server || tti_offload_of(x) || d->pipe ? 1 : d->n_sets;
 }
 
-/* The event of a step's inputs, which is only used while a step begins. */
+/* The event of a step's inputs, which is used only while a step begins. */
 tutti_status tti_exec_device_wait_for_copies(tti_exec *x) {
     const tti_device_ops *ops = tti_device_of(x)->ops;
     TTI_TRY(ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_INPUTS));
@@ -481,7 +485,7 @@ tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     const tti_exec_device *d = tti_device_of(x);
     int64_t t_ns = 0;
     if (d->reduce) TTI_TRY(tti_device_failure(x, tti_device_reduce_waited(d->reduce, &t_ns)));
-    /* Others are waited for between a worker's shards and its update, and nowhere else. */
+    /* The worker waits for others only between its shards and its update. */
     bool waits_at_end = !tti_sharded_of(x) && !tti_offload_of(x) &&
                         !tti_exec_has_partitions(tti_setup_of(x)) && tti_setup_of(x)->syncs.n == 0;
     if (t_ns < 0 && waits_at_end) t_ns = d->waited_ns;
@@ -496,7 +500,7 @@ tutti_status tti_exec_device_averages(tti_exec *x) {
 
 /* ---- the step ---- */
 
-/* The same if the host reduces: it compares immediately with the stored hash. */
+/* For reductions through the host, which compare immediately with the stored hash. */
 static tutti_status compare_own(tti_exec *x, uint64_t step) {
     uint64_t hash;
     if (!tti_exec_has_sharded_params(x) || !tti_tally_of(x)->has_hash) return TUTTI_OK;
@@ -507,15 +511,16 @@ static tutti_status compare_own(tti_exec *x, uint64_t step) {
                     (unsigned long long)step, tti_setup_of(x)->rank);
 }
 
-/* Uses a captured graph from the second step of the worker, or the second with compression, on: the
- * first one loads kernels. */
+/* From the second step of the worker on (or the second with compression) a captured graph is
+ * replayed; the first step loads kernels. */
 static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = tti_device_of(x);
     bool streams = tti_offload_streams(tti_offload_of(x));
     if (d->pipe || streams) tti_profile_next_step(x);
     if (streams) return tti_device_whole_step(x, set, false);
     if (d->pipe) return tti_device_whole_step(x, set, tti_device_pipe_is_loaded(d->pipe, false));
-    bool is_timed_alone = tti_profile_of(x) && d->n_timed == 0; /* its moments cannot be recorded */
+    bool is_timed_alone =
+        tti_profile_of(x) && d->n_timed == 0; /* its timestamps cannot be captured */
     if (is_timed_alone) tti_profile_next_step(x);
     if (d->loads || is_timed_alone) return tti_device_whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->queues.replay(d->timed[d->next_timed++]);
@@ -533,7 +538,7 @@ tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set) {
     TTI_TRY(tti_device_run_shards(x, set));
     if (d->sharded) TTI_TRY(tti_device_sharded_finish(d->sharded));
     TTI_TRY(d->overlap_status);
-    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
+    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* fails if a stage is lost */
     tti_exec_note(setup, &set->desc, "reduce");
     TTI_TRY(tti_device_host_staged_grads(d->host_staged));
     if (d->pipe && setup->n_ranks == 1) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
@@ -544,7 +549,7 @@ tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set) {
 static tutti_status run_step(tti_exec *x, tti_device_set *set) {
     tti_exec_device *device = tti_device_of(x);
     if (device->server) {
-        /* The gradient, for the server. */
+        /* Computes only the gradient, for the server. */
         tti_exec_device *d = tti_device_of(x);
         tti_profile_next_step(x);
         TTI_TRY(tti_device_put_begin(x, set));
@@ -555,8 +560,8 @@ static tutti_status run_step(tti_exec *x, tti_device_set *set) {
         return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
     }
     if (tti_local_is_on(x)) {
-        /* Runs the step as if this worker, or its replica, were alone; a worker without samples in
-         * a short batch does not change. */
+        /* Runs the step as if this worker, or its replica, were alone.  A worker without samples in
+         * a short batch changes nothing. */
         const tti_setup *setup = tti_setup_of(x);
         tti_exec_device *d = tti_device_of(x);
         bool updates = set->desc.n_rows > 0;
@@ -583,7 +588,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     d->newest = desc->step + 1;
     d->has_gradients = false;
     tti_exec_begin_step(x, desc);
-    /* The first step whose gradients are compressed comes, of parallel.compress_after. */
+    /* Compression begins with this step (parallel.compress_after). */
     tti_device_reduce *reduce = d->reduce;
     d->loads = d->n_begun == 0;
     if (reduce && tti_device_reduce_turns(reduce, desc->step)) {
@@ -593,7 +598,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     }
     tti_exec_note(setup, desc, "compute");
     int64_t start = tti_now_ns();
-    if (d->n_begun == d->n_ended) { /* after a pause devices may have been synchronized */
+    if (d->n_begun == d->n_ended) { /* devices may have synchronized during a pause */
         if (d->axis)
             TTI_TRY(tti_device_axis_sync_and_barrier(d->axis));
         else if (d->reduce)
@@ -605,7 +610,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(setup, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
     if (setup->desc.elastic) tti_device_expect_report(set);
-    /* Makes 16-bit copies of parameters that were not written by the update. */
+    /* Writes 16-bit copies of parameters that the update did not write. */
     if (tti_arrays_of(x)->low_copies && !d->has_low_copies) {
         d->has_low_copies = true;
         TTI_TRY(tti_device_update_low_copies(d->update));
@@ -614,7 +619,7 @@ tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti
     return TUTTI_OK;
 }
 
-/* The records show that the host queues work or waits for the device, not which operation the
+/* Flight records show that the host launches work or waits for the device, not which operation the
  * device computes. */
 static void record(const tti_exec *x, const char *name, uint64_t step, bool waits) {
     const tti_setup *setup = tti_setup_of(x);
@@ -686,17 +691,17 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
     return tti_device_failure(x, st);
 }
 
-/* ---- the end ---- */
+/* ---- destruction ---- */
 
-/* Waits until the device does nothing, and ends what waits for a lost peer.  The message of the
- * failure that led here stays. */
+/* Waits until the device is idle, and ends waits for a lost peer.  Keeps the message of the
+ * original failure. */
 static tutti_status drain(tti_exec_device *d) {
     char kept[2048];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tutti_status st = d->reduce ? tti_device_reduce_settle(d->reduce) : TUTTI_OK;
     tutti_status synced = d->ops->queues.sync();
     if (synced == TUTTI_E_PEER)
-        synced = d->ops->queues.sync(); /* until the ended kernels are done */
+        synced = d->ops->queues.sync(); /* until the aborted kernels have ended */
     if (synced != TUTTI_OK && synced != TUTTI_E_PEER) st = synced;
     if (st == TUTTI_OK) return TUTTI_OK;
     tti_clear_error();
@@ -712,12 +717,12 @@ tutti_status tti_exec_device_salvage(tti_exec *x, tti_step_result *result, bool 
     return is_whole ? tti_device_end_interrupted(x, result, ended) : TUTTI_OK;
 }
 
-/* All but the device itself and copies on the host. */
+/* Everything except the device itself and the mirrors. */
 static void release_all(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     const tti_backend *backend = tti_setup_of(x)->desc.backend;
     tti_exec_device_profile_end(d);
-    /* The captured graphs first: NCCL parts only once nothing can call it again. */
+    /* Releases captured graphs first: NCCL disconnects only when nothing can call it any more. */
     tti_device_release_shards(x);
     d->ops->queues.release_captured_graph(d->eval_captured_graph);
     tti_device_param_gather_destroy(d->param_gather);

@@ -1,10 +1,10 @@
 /* device_graphs.c - captures and replays the graphs of a step, and waits for its results.
  *
- * Every input set has its own captured graph.  With resident samples, if a step is so small that
- * its launch matters, one graph has several consecutive steps: the host records the numbers of each
- * as it begins and launches them with the last.  Half of the sets are one launch, so that the
- * device can work on the other half meanwhile.  Each step has its own event and report; only the
- * launch is shared. */
+ * Every input set has its own captured graph.  With resident samples and steps so short that the
+ * launch matters, one graph contains several consecutive steps: the host stores the numbers of each
+ * step when it begins, and launches all of them with the last. A launch uses half of the sets, so
+ * that the device can work on the other half meanwhile.  Each step has its own event and report;
+ * only the launch is shared. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,18 +12,18 @@
 #include "exec/device/device_step.h"
 #include "exec/worker/worker.h"
 
-/* Operations in a step of one worker.  At a tenth of the devices' speed this is below a few
- * milliseconds. */
+/* Upper bound of the operations of a small step on one worker.  At a tenth of the device's speed
+ * this takes a few milliseconds at most. */
 static const double most_flops_chained = 2e11;
 
-/* Captures a graph of a step with these inputs; nothing runs. */
+/* Captures a graph of a step with these inputs without running it. */
 static tutti_status capture_step(tti_exec *x, const tti_device_set *set, void **captured_graph) {
     tti_exec_device *d = tti_device_of(x);
     TTI_TRY(d->ops->queues.capture_begin());
     return tti_device_end_capture(d, tti_device_whole_step(x, set, true), captured_graph);
 }
 
-/* ---- several steps in one ---- */
+/* ---- several steps in one launch ---- */
 
 int tti_device_n_chained(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
@@ -39,8 +39,7 @@ int tti_exec_device_steps_per_launch(const tti_exec_device *device) {
     return device->n_chained > 1 ? device->n_chained : 1;
 }
 
-/* The very first step is not captured, because it loads kernels.  So launches begin with the
- * second. */
+/* The first step is not captured because it loads kernels, so launches begin with the second. */
 static bool begins_chain(const tti_exec_device *d, int which) {
     int place = (which + d->n_sets - 1) % d->n_sets;
     return place % d->n_chained == 0 && place + d->n_chained <= d->n_sets;
@@ -67,10 +66,10 @@ static tutti_status record_chain(tti_exec *x, int first) {
     return tti_device_end_capture(d, put_chain(x, first), &d->chains[first]);
 }
 
-/* ---- all that a worker replays ---- */
+/* ---- captured graphs ---- */
 
-/* Capturing may wait for devices, which must not happen while one waits for its peers: all graphs
- * are captured before any runs. */
+/* Capturing may wait for devices.  This must not happen while a device waits for its peers, so all
+ * graphs are captured before any of them runs. */
 static tutti_status record_all(tti_exec *x, bool gathers) {
     tti_exec_device *d = tti_device_of(x);
     for (int i = 0; i < d->n_sets; i++) {
@@ -99,7 +98,7 @@ static tutti_status replay_marked(tti_exec *x, int which) {
     return device->ops->queues.record_host_event(TTI_QUEUE_COMPUTE, which);
 }
 
-/* One by one, if a launch has fewer steps. */
+/* Launches the waiting steps one by one if they are fewer than a launch contains. */
 static tutti_status replay_waiting(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     for (; d->n_waiting > 0; d->n_waiting--) {
@@ -142,10 +141,10 @@ tutti_status tti_device_chain_before_end(tti_exec *x) {
 
 /* ---- graphs with timestamps, for a profile ---- */
 
-enum { MAX_TIMESTAMPS = 1 << 21 }; /* each is an event of the device */
+enum { MAX_TIMESTAMPS = 1 << 21 }; /* timestamps are events of the device */
 
-/* Maximum number of timestamps in a step: of nodes, joins, sums, copies, fetches for each shard (at
- * least one), and between them. */
+/* Maximum number of timestamps in a step: for nodes, joins, sums, copies and fetches of each shard
+ * (at least one), and between them. */
 static int64_t most_timestamps(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_sharded *sharded = tti_sharded_of(x);
@@ -156,7 +155,7 @@ static int64_t most_timestamps(const tti_exec *x) {
     for (int s = 0; s < program->n_steps; s++)
         collectives += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
     if (pipe) nodes += 4 * pipe->train.schedule.n_actions;
-    if (pipe && sharded) /* shards that are joined go on in turns */
+    if (pipe && sharded) /* joined shards continue in turn */
         nodes += 3 * (2 * sharded->train.n_live + sharded->grads.n_live) * n_shards;
     if (sharded)
         nodes +=
@@ -165,8 +164,8 @@ static int64_t most_timestamps(const tti_exec *x) {
            4 * setup->acc.n_micro_groups + 64;
 }
 
-/* Every step replays a graph once, so each timestamp belongs to one step.  If graphs do not support
- * timestamps, kernels are launched one by one. */
+/* Every step replays its own graph once, so each timestamp belongs to one step.  If graphs do not
+ * support timestamps, kernels are launched one by one. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     tti_exec_device *d = tti_device_of(x);
     TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
@@ -179,8 +178,10 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     int n_timestamps = n_steps * (int)most_timestamps(x);
     TTI_TRY(tti_profile_zero(x, n_timestamps));
     uint64_t last = d->newest + (uint64_t)n_steps - 1;
-    bool turns = d->reduce && tti_device_reduce_turns(d->reduce, last); /* in between */
-    /* On all workers, if some have no device; or with a server, or stages. */
+    bool turns = d->reduce && tti_device_reduce_turns(
+                                  d->reduce, last); /* compression begins within these steps */
+    /* Kernels are launched one by one on all workers if some have no device, or with a server or
+     * stages. */
     bool by_kernels =
         turns || d->host_staged || d->server || d->pipe || tti_offload_streams(tti_offload_of(x));
     if (by_kernels) return TUTTI_OK;
@@ -217,7 +218,7 @@ tutti_status tti_device_read_sums(tti_exec *x, const tti_device_set *set) {
     const char *sums = set->host_report + sizeof(tti_step_report);
     if (d->reduce || d->axis)
         return tti_device_store_reported(x, (const double *)(const void *)sums, set->desc.step);
-    if (tti_offload_of(x) && d->host_staged) return TUTTI_OK; /* they were made there */
+    if (tti_offload_of(x) && d->host_staged) return TUTTI_OK; /* the host added them already */
     memcpy(tti_exec_sums(x), sums, (size_t)d->n_reported * sizeof(double));
     return TUTTI_OK;
 }
@@ -250,7 +251,7 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     tti_exec_device *d = tti_device_of(x);
     int64_t now = tti_now_ns();
     d->done = set->desc.step + 1;
-    /* Excludes waits for other workers, which say nothing about this one's speed. */
+    /* Excludes waits for other workers, which say nothing about this worker's speed. */
     bool waited = d->host_staged && !d->pipe &&
                   tti_device_host_staged_computed(d->host_staged) > set->begun_ns;
     int64_t computed = waited ? tti_device_host_staged_computed(d->host_staged) : now;
@@ -262,7 +263,8 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
 
 /* ---- the report of a step ---- */
 
-/* The hash of each worker's own updates: its parameters reach the others with the next step. */
+/* The hash of the blocks that each worker updated.  The other workers receive its parameters with
+ * the next step. */
 static uint64_t reported_hash(const tti_setup *setup, const tti_exec *x,
                               const tti_device_set *set) {
     const char *sums = set->host_report + sizeof(tti_step_report);
@@ -275,7 +277,7 @@ static uint64_t reported_hash(const tti_setup *setup, const tti_exec *x,
     return hash;
 }
 
-/* The step of this set is done. */
+/* Completes the step of this set. */
 static tutti_status end_step_of(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
@@ -291,7 +293,7 @@ static tutti_status end_step_of(tti_exec *x, const tti_device_set *set, tti_step
     if (device->reduce)
         result->sent_bytes += tti_device_reduce_sent(device->reduce, set->desc.step);
     if (offload) {
-        /* The host makes the update. */
+        /* The host runs the update. */
         TTI_TRY(tti_offload_update(tti_offload_of(x), &set->desc, result));
         tti_exec_set_hash(x, result->params_hash);
         tti_exec_report_hash(x, result);
@@ -299,8 +301,8 @@ static tutti_status end_step_of(tti_exec *x, const tti_device_set *set, tti_step
         return TUTTI_OK;
     }
     memcpy(&report, set->host_report, sizeof report);
-    /* Records the device's waits at the end of its shards; for pipeline stages they are the bubble.
-     */
+    /* Records the device's waits at the end of its shards.  For pipeline stages this is the
+     * bubble. */
     if (!pipe && report.waited_ns != 0) {
         result->comm_ns = (int64_t)TTI_MIN(report.waited_ns, (uint64_t)result->compute_ns);
         result->compute_ns -= result->comm_ns;
@@ -311,7 +313,8 @@ static tutti_status end_step_of(tti_exec *x, const tti_device_set *set, tti_step
     result->bubble = pipe ? pipe->measured : 0;
     if (report.bad) {
         result->skipped = true;
-        /* A worker has the sums of all shards, but not where in the program a bad one began. */
+        /* A worker knows the sums of all shards, but not where in the program a value first became
+         * non-finite. */
         if (report.bad & TTI_BAD_LOSS)
             return tti_exec_bad_loss(x, set->desc.step, TTI_MAX(0, tti_exec_first_bad_shard(x)),
                                      "");

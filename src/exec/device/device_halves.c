@@ -1,13 +1,13 @@
-/* device_halves.c - a step in two halves on a device: the gradients of a batch, and the update.
+/* device_halves.c - a device step in two halves: the gradients of a batch, then the update.
  *
- * The first half ends with the sums of all workers.  Nothing is captured, as in the first step of a
- * worker.  The second half gives the device another learning rate and ends as every step. */
+ * The first half ends with the sums over all workers.  Nothing is captured, as in a worker's first
+ * step. The second half sends the new learning rate to the device and ends like every step. */
 #include <string.h>
 
 #include "exec/device/device_step.h"
 
-/* With parameters of other workers a step completes the hash in the report of the step before.
- * This half may be repeated, so the report is put back as it was. */
+/* With parameters of other workers a step completes the hash in the previous step's report.  This
+ * half may be repeated, so it restores the report. */
 static tutti_status copy_report(const tti_exec_device *d, tti_step_report *kept, bool back) {
     void *dst = back ? d->report : kept, *src = back ? kept : d->report;
     if (!d->param_gather) return TUTTI_OK;
@@ -39,7 +39,7 @@ static tutti_status compute_gradients(tti_exec *x, const tti_step_desc *desc,
     d->gives = NULL;
     TTI_TRY(st);
     TTI_TRY(copy_report(d, &report, true));
-    /* Sums of the shards alone: hashes are compared when the step ends. */
+    /* Only the sums of the shards: hashes are compared when the step ends. */
     memcpy(tti_exec_sums(x), set->host_report + sizeof(tti_step_report),
            tti_n_shard_sums(tti_setup_of(x)) * sizeof(double));
     tti_exec_set_votes(x, 0);
@@ -58,7 +58,7 @@ tutti_status tti_exec_device_compute_gradients(tti_exec *x, const tti_step_desc 
     return tti_device_failure(x, st);
 }
 
-/* Running statistics, of the host's copy of the parameters. */
+/* Updates the running statistics in the host's copy of the parameters. */
 static void update_buffers(tti_exec *x, const tti_step_desc *desc) {
     const tti_plan *plan = tti_setup_of(x)->desc.plan;
     const tti_exec_device *d = tti_device_of(x);
@@ -74,7 +74,7 @@ static void update_buffers(tti_exec *x, const tti_step_desc *desc) {
     }
 }
 
-/* As average_block of flat_update.c. */
+/* Same as average_block of flat_update.c. */
 static void update_averages(const tti_exec *x, float *ema) {
     const tti_plan *plan = tti_setup_of(x)->desc.plan;
     const float *w = tti_device_of(x)->mirrors[0];
@@ -121,7 +121,8 @@ static tutti_status apply_gradients(tti_exec *x, tti_device_set *set, tti_step_r
 tutti_status tti_exec_device_apply_gradients(tti_exec *x, double lr, bool keeps_params,
                                              tti_step_result *result) {
     tti_exec_device *d = tti_device_of(x);
-    tti_device_set *set = &d->sets[d->n_begun % (uint64_t)d->n_sets]; /* has the gradients */
+    tti_device_set *set =
+        &d->sets[d->n_begun % (uint64_t)d->n_sets]; /* the set with the gradients */
     set->desc.lr = lr;
     set->desc.keeps_params = keeps_params;
     bool by_caller = keeps_params && !tti_offload_of(x);

@@ -1,10 +1,11 @@
 /* device_host_steps.c - steps of a device that end on the host: local SGD, whose parameters are
  * averaged there, and those with a parameter server.
  *
- * Arrays are copied to memory that other workers read and are added there in the order of any
- * all-reduce.  Only trainable parameters are copied back, because a mean of equal numbers need not
- * be that number.  The server reads every worker's partial sums in the worker's memory, in the same
- * process; they are copied to the host first, and the server's parameters are copied back. */
+ * Arrays are copied to memory that other workers read, and are added there in the order of an
+ * all-reduce.  Only trainable parameters are copied back, because the rounded mean of equal numbers
+ * may differ from that number.  The server reads every worker's partial sums in the worker's
+ * memory, in the same process; they are copied to the host first, and the server's parameters are
+ * copied back. */
 #include "exec/device/device_step.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ tutti_status tti_device_local_begin(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     const double *sums = tti_exec_clear_sums(x);
     if (d->has_own_sums) return TUTTI_OK;
-    d->has_own_sums = true; /* earlier all-reduce steps left the sums of all workers */
+    d->has_own_sums = true; /* earlier steps with an all-reduce left the sums of all workers */
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, d->sums, sums,
                                 tti_n_shard_sums(tti_setup_of(x)) * sizeof *d->sums));
     return d->ops->queues.sync();
@@ -26,7 +27,7 @@ tutti_status tti_device_local_add_parts(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     double no_votes = 0;
-    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
+    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* fails if a stage is lost */
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_host_staged_copy_sums(d->host_staged, d->sums));
     int64_t start = tti_now_ns();
@@ -37,7 +38,8 @@ tutti_status tti_device_local_add_parts(tti_exec *x) {
 
 /* ---- means ---- */
 
-/* The next range without gaps that is not frozen, from block *at on; false: there is none. */
+/* The next contiguous range of blocks that are not frozen, from block *at on; false: there is
+ * none. */
 static bool next_range(const tti_plan *plan, int *at, tti_range *range) {
     const tti_update_step *u = plan->updates;
     int i = *at;
@@ -80,7 +82,7 @@ static tutti_status average(tti_exec *x, float *array) {
 tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_tally *tally = tti_tally_of(x);
     result->partial = !desc->average;
-    if (desc->n_rows == 0) /* nothing was updated or hashed */
+    if (desc->n_rows == 0) /* the update did not run, so nothing was hashed */
         TTI_TRY(tti_device_update_hash(tti_device_of(x)->update, &tally->last_hash));
     if (desc->average) {
         tti_exec_device *device = tti_device_of(x);
@@ -121,7 +123,9 @@ static size_t flat_bytes(const tti_device_server *s) {
 
 static tutti_status alloc_pinned(const tti_device_server *s, float **out) {
     *out = s->ops->memory.alloc_host(flat_bytes(s) + 64);
-    return *out ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(s));
+    return *out ? TUTTI_OK
+                : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of pinned memory",
+                           flat_bytes(s));
 }
 
 tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out) {
@@ -161,7 +165,7 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
                             tti_span_of(TTI_SPAN_GRADS, "gradients to the host"), -1);
 }
 
-/* The gradient is on the host: adds the sums of the shards, and returns the total. */
+/* The gradient is on the host.  Adds the sums of the shards and returns the total. */
 static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_step_result *result) {
     tti_pipe *pipe = tti_pipe_of(x);
     *result = (tti_step_result){0};

@@ -1,17 +1,17 @@
-/* device_pipe.c - queues the pipeline schedule of a stage on a device.
+/* device_pipe.c - launches the pipeline schedule of a stage on a device.
  *
  * If devices are connected (device_p2p.h) the host launches all segments of a step without waiting:
  * each begins by receiving its inputs, and its results are written to the readers' memory while the
  * next segments compute.  The first step and the first evaluation go through the host: a kernel
  * that waits for a peer must not run while another one is being loaded.
  *
- * Through the host each segment is launched when its inputs have arrived.  Values move
- * concurrently: in by the copy queue, to separate memory for each slot of the mailbox, out by the
+ * Through the host each segment is launched when its inputs have arrived.  Values are copied
+ * concurrently: in by the copy queue, to separate memory for each slot of the mailbox; out by the
  * third queue to pinned memory, and from there to the reader's slot.  The results of a segment are
- * sent while the next segment computes, if that one waits for no stage; otherwise before, because
- * the others may be waiting for them.  The order does not affect the bits.  Memory on the device is
- * overwritten by a copy that waits for all segments but the newest, and for that one too if it
- * reads the memory. */
+ * sent while the next segment computes, unless that segment waits for another stage: then they are
+ * sent first, because that stage may be waiting for them.  The order does not affect the bits.
+ * Memory on the device is overwritten by a copy that waits for all segments but the newest, and for
+ * that one too if it reads the memory. */
 #include "exec/device/device_step.h"
 
 #include <limits.h>
@@ -21,10 +21,10 @@
 #include "base/fault.h"
 #include "exec/worker/worker.h"
 
-/* Buffers of one end for transfers through the host. */
+/* Buffers at one end of a stage boundary for transfers through the host. */
 typedef struct end_room {
-    void **places; /* pinned [2]: of segments in turn; NULL: of an end where values come */
-    int *reader;   /* [depth]: the number of the segment that read it last */
+    void **places; /* pinned [2], used by segments in turn; NULL: values arrive at this end */
+    int *reader;   /* [depth]: the number of the last segment that read the slot */
 } end_room;
 
 /* For joined shards: a range of steps that every shard runs before any shard continues. */
@@ -36,19 +36,19 @@ typedef struct stretch {
 
 typedef struct side_room {
     tti_pipe_side *side;
-    stretch *stretches; /* [n_stretches], of programs with joins */
+    stretch *stretches; /* [n_stretches], for programs with joins */
     int n_stretches;
     end_room *in, *out; /* [side->n_in], [side->n_out] */
     int *put;     /* [in flight][segments]: event after its messages were launched; -1: none */
     bool has_run; /* all kernels are loaded */
 } side_room;
 
-/* A segment that is at work. */
+/* The segment that runs now. */
 typedef struct segment {
     tti_pipe_action action;
-    int number; /* in the order of the step */
+    int number; /* index in the order of the step */
     tti_instance *instance;
-    tti_range steps; /* all of it, or those between two joins */
+    tti_range steps; /* all steps of the segment, or those between two joins */
 } segment;
 
 struct tti_device_pipe {
@@ -57,12 +57,13 @@ struct tti_device_pipe {
     tti_device_p2p *p2p;
     side_room train, eval;
     bool has_failed;
-    int first_timestamp; /* of the last step: its beginning, then two for each segment, which
-                          * computes between them, or for what of it lies between two joins */
-    int n_timed;         /* pairs of them */
-    void *pinned;        /* slots of the mailbox; NULL: they cannot be, and copies are slower */
-    float *shared;       /* pinned [longest]: a gradient that other stages add to, through the host;
-                          * NULL: none was */
+    int first_timestamp; /* in the last step: one at its begin, then a pair per segment, or per part
+                            of a segment between two joins */
+    int n_timed;         /* number of pairs */
+    void *pinned; /* pinned slots of the mailbox; NULL: they cannot be pinned, and copies are slower
+                   */
+    float *shared; /* pinned [longest]: a gradient that other stages add to through the host; NULL:
+                      not used yet */
 };
 
 typedef struct pipe_step {
@@ -70,7 +71,7 @@ typedef struct pipe_step {
     const tti_device_pipe_step *desc;
     side_room *room;
     segment unsent; /* instance NULL: nothing to send */
-    int n_runs;     /* of kernels between joins, so far */
+    int n_runs;     /* runs of kernels between joins so far */
 } pipe_step;
 
 enum { N_TURNS = 2 };
@@ -83,12 +84,13 @@ static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end,
     for (int i = 0; i < N_TURNS; i++) {
         room->places[i] = setup->desc.backend->device->memory.alloc_host(end->n_bytes);
         if (!room->places[i])
-            return tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for a value", end->n_bytes);
+            return tti_fail(TUTTI_E_NOMEM, "pipeline: cannot allocate %zu bytes for a value",
+                            end->n_bytes);
     }
     return TUTTI_OK;
 }
 
-/* Adds a range of steps, split where buffers of parameters or gradients change. */
+/* Adds a range of steps, split where parameter or gradient buffers change. */
 static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
     int first = (int)t.steps.first, last = (int)t.steps.last, stop;
     for (; (stop = tti_sharded_next_stop(tti_sharded_of(x), first, last)) < last; first = stop)
@@ -206,7 +208,7 @@ static tutti_status copy_out(pipe_step *s, const segment *p) {
     return TUTTI_OK;
 }
 
-/* Sends the results of the previous segment, once the device has computed them. */
+/* Sends the results of the previous segment when the device has computed them. */
 static tutti_status send(pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
     int turn = p->number % N_TURNS;
@@ -244,8 +246,8 @@ static tutti_status receive_all(const pipe_step *s, const segment *p) {
     bool any = false;
     for (int i = 0; i < side->n_in; i++) {
         if (begins_with(&side->in[i], p)) {
-            /* Copies a value of another stage to its memory; that of the previous segment must not
-             * be overwritten. */
+            /* Copies a value of another stage to its memory, unless the previous segment still
+             * reads that memory. */
             const tti_pipe_end *end = &s->room->side->in[i];
             end_room *room = &s->room->in[i];
             int at = p->action.micro_group % end->depth,
@@ -269,8 +271,8 @@ static tutti_status receive_all(const pipe_step *s, const segment *p) {
     return ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
 
-/* Releases the slots whose memory has no more readers: not earlier, because another value would be
- * written to the same memory. */
+/* Releases the slots whose memory has no more readers.  Earlier another value could overwrite that
+ * memory. */
 static tutti_status free_slots(const pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
     for (int i = 0; i < side->n_in; i++)
@@ -290,21 +292,21 @@ static tutti_status send_unsent(pipe_step *s) {
     return send(s, &unsent);
 }
 
-/* ---- parameters in partitions ---- */
+/* ---- sharded parameters ---- */
 
 static bool is_joined(const pipe_step *s) {
     return tti_pipe_of(s->pipe->x)->stages->is_joined && !s->desc->eval;
 }
 
-/* Each segment of each micro-batch group fetches its own parameters, since others run in between.
- */
+/* Each segment of each micro-batch group fetches its own parameters, because other groups run in
+ * between. */
 static bool fetches_by_segment(const pipe_step *s) {
     return tti_exec_has_sharded_params(s->pipe->x) && !is_joined(s);
 }
 
 /* ---- a segment ---- */
 
-/* Buckets are summed during the last micro-batch group, as it completes them. */
+/* Buckets are summed as the last micro-batch group completes them. */
 static bool overlaps_sums(const pipe_step *s, int micro_group) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
@@ -338,8 +340,8 @@ static void after_step(int step, void *user) {
         tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
 }
 
-/* The kernels of a segment between two events; later copies of the copy queue wait for the segments
- * before this one. */
+/* Runs the kernels of a segment between two events.  Later copies of the copy queue wait for the
+ * segments before this one. */
 static tutti_status compute(const pipe_step *s, const segment *p) {
     tti_exec *x = s->pipe->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -375,7 +377,7 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     return TUTTI_OK;
 }
 
-/* The rest of the step, which no other stage waits for. */
+/* The rest of the step, for which no other stage waits. */
 static tutti_status merge_and_collect(const pipe_step *s, const segment *p) {
     tti_exec *x = s->pipe->x;
     const tti_micro_group *micro_group = &tti_pipe_of(x)->micro_groups[p->action.micro_group];
@@ -393,12 +395,13 @@ static tutti_status merge_and_collect(const pipe_step *s, const segment *p) {
 }
 
 static tutti_status run_host_staged(pipe_step *s, const segment *p) {
-    /* A segment with collectives waits for its neighbours, which may wait for unsent values. */
+    /* A segment with collectives waits for its tensor ranks, which may wait for unsent values. */
     if (tti_tp_of(s->pipe->x) || !is_there(s, p)) TTI_TRY(send_unsent(s));
     segment before = s->unsent;
     s->unsent = (segment){0};
     TTI_TRY(receive_all(s, p));
-    /* An instance may be the next micro-batch group's before its last one has been copied out. */
+    /* The next micro-batch group may use the instance before its last results have been copied
+     * out. */
     if (before.instance == p->instance && before.action.segment == p->action.segment)
         TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(compute(s, p));
@@ -408,10 +411,10 @@ static tutti_status run_host_staged(pipe_step *s, const segment *p) {
     return send(s, &before);
 }
 
-/* ---- a segment whose values go between devices ---- */
+/* ---- a segment whose values are sent between devices ---- */
 
-/* The results of the instance for this segment of another micro-batch group will be overwritten:
- * they must have been sent. */
+/* The results of this instance for an earlier micro-batch group will be overwritten, so they must
+ * have been sent. */
 static tutti_status run_between(const pipe_step *s, const segment *p) {
     const tti_pipe_side *side = s->room->side;
     int flight = p->action.micro_group % side->schedule.n_in_flight;
@@ -455,7 +458,7 @@ static tutti_status pass_fault(const pipe_step *s, const segment *p) {
     const tti_stages *stages = tti_pipe_of(s->pipe->x)->stages;
     bool forward = p->action.segment < stages->n_chunks;
     const char *fault = forward ? "pipe.forward" : "pipe.backward";
-    (void)fault; /* of programs that know faults */
+    (void)fault; /* unused in programs without fault points */
     if (!TTI_FAULT_AT(fault, stages->stage, (int64_t)s->desc->number)) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
 }
@@ -475,7 +478,7 @@ static tutti_status run_segments(pipe_step *s) {
     for (int i = 0; i < schedule->n_actions; i++) {
         segment p = make_segment(s, schedule->actions[i]);
         TTI_TRY(pass_fault(s, &p));
-        /* Fetches the parameters of the first steps, while other stages are awaited. */
+        /* Fetches the parameters of the first steps while the worker waits for other stages. */
         tti_device_sharded *sharded = tti_device_of(s->pipe->x)->sharded;
         if (fetches_by_segment(s)) {
             tti_device_sharded_begin_segment(sharded, s->desc->eval, (int)p.steps.first);
@@ -488,8 +491,8 @@ static tutti_status run_segments(pipe_step *s) {
 
 /* ---- shards that are joined inside a step: through the host, segment by segment ---- */
 
-/* All shards reach a join before any continues; gradients, of which each has its own buffer, are
- * added at the end, or during the last ones. */
+/* All shards reach a join before any continues.  Each shard has its own gradients, which are added
+ * at the end, or during the last shards. */
 static tutti_status run_joined(pipe_step *s) {
     tti_exec *x = s->pipe->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -502,8 +505,8 @@ static tutti_status run_joined(pipe_step *s) {
         for (int w = 0; w < tti_pipe_of(x)->n_micro_groups; w++) {
             segment p = make_segment(s, (tti_pipe_action){w, s->room->stretches[i].segment});
             p.steps = s->room->stretches[i].steps;
-            /* The steps of a segment up to the next join: values are received before its first
-             * step, and sent after its last. */
+            /* The steps of a segment up to the next join.  Values are received before its first
+             * step and sent after its last. */
             const int *of_segment = s->room->side->program->segment_first + p.action.segment;
             if ((int)p.steps.first == of_segment[0]) {
                 TTI_TRY(pass_fault(s, &p));
@@ -543,7 +546,7 @@ void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped) {
 
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
     pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
-    /* Forgets the previous steps, which the device has completed. */
+    /* Forgets the readers of previous steps, which the device has completed. */
     for (int i = 0; i < s.room->side->n_in; i++)
         for (int k = 0; k < s.room->side->in[i].depth; k++) s.room->in[i].reader[k] = INT_MIN;
     for (int i = 0; i < tti_setup_of(pipe->x)->n_in_flight * s.room->side->program->n_segments; i++)
@@ -571,8 +574,8 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (tti_device_of(pipe->x)->between) tti_device_p2p_give_up(pipe->p2p, status);
 }
 
-/* By the device's own clock: the time from the begin of the step to the end of the last segment,
- * and the share of it in which the segments computed. */
+/* By the device's clock: the time from the begin of the step to the end of the last segment, and
+ * the fraction of it in which segments computed. */
 tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     int first = pipe->first_timestamp, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;
@@ -599,7 +602,7 @@ static tutti_status sum_host_staged(const tti_device_pipe *pipe, const tti_tied_
 static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
     const tti_stages *stages = tti_pipe_of(pipe->x)->stages;
     int64_t start = tti_now_ns();
-    /* Once, of the longest. */
+    /* Allocates it once, for the longest gradient. */
     size_t n = 0;
     if (!pipe->shared) {
         for (int i = 0; i < stages->n_tied; i++) {
@@ -608,8 +611,10 @@ static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
             if (slot) n = TTI_MAX(n, slot->n_elems);
         }
         pipe->shared = pipe->ops->memory.alloc_host(n * sizeof *pipe->shared + 1);
-        TTI_TRY(pipe->shared ? TUTTI_OK
-                             : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n));
+        TTI_TRY(pipe->shared
+                    ? TUTTI_OK
+                    : tti_fail(TUTTI_E_NOMEM,
+                               "pipeline: cannot allocate %zu floats of pinned memory", n));
     }
     for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_host_staged(pipe, &stages->tied[i]));
     tti_profile_add(pipe->x, TTI_ROW_COMM, tti_instr_span(TTI_SUM_TIED), -1, start, tti_now_ns());

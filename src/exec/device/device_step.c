@@ -1,6 +1,5 @@
-/* device_step.c - a step on a device: its inputs, its shards one after the other with joins and
- * overlapped communication, its report; and the evaluation of a batch.  Launched for a captured
- * graph or at once. */
+/* device_step.c - a step on a device: inputs, shards with joins and overlapped communication, the
+ * report; and the evaluation of a batch.  Launches are captured in a graph or run directly. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +18,7 @@ static void point_at(tti_exec_device *device, tti_instance *instance, const tti_
 
 /* ---- joins, and timestamps of a profile ---- */
 
-/* A TTI_SYNC step of the program of training or evaluation. */
+/* A TTI_SYNC step of the training or evaluation program. */
 typedef struct join_at {
     const tti_node *node;
     int step;
@@ -40,7 +39,7 @@ static tutti_status join(tti_exec *x, const join_at *at) {
         in[s] = tti_instance_step_in(tti_exec_instance(x, s, at->eval), at->step, 0);
         out[s] = tti_instance_step_out(tti_exec_instance(x, s, at->eval), at->step, 0);
     }
-    bool done = false; /* in one kernel, if devices read each other's memory */
+    bool done = false; /* in one kernel, if devices can read each other's memory */
     if (d->reduce && n == size.n_out)
         TTI_TRY(tti_device_reduce_join(d->reduce, at->node, in, out, &done));
     if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, id, -1);
@@ -64,13 +63,13 @@ tutti_status tti_device_join_shards(tti_exec *x, int i) {
     return join(x, &(join_at){setup->desc.plan->shard.steps[step], step, false});
 }
 
-/* A failure shows when the timestamps are read.  Collectives are recorded where they run: here
- * kernels only waited. */
+/* A failure shows when the timestamps are read.  Collectives are recorded where they run; here
+ * kernels only wait. */
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard) {
     const tti_node *node = tti_setup_of(x)->desc.plan->shard.steps[step];
     bool stood = node->op->traits & TTI_COLLECTIVE;
     if (stood && tti_device_tp_group(tti_tp_of(x)))
-        return; /* the code that waits for it records it */
+        return; /* the code that waits for the collective records it */
     tti_span_id id = stood
                          ? tti_span_of(TTI_SPAN_WAIT, "waiting for a collective")
                          : tti_span_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
@@ -87,8 +86,8 @@ static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard
                               device->sums + shard * n);
 }
 
-/* desc->outputs of shard number index of this worker, to the memory of the host, before the next
- * shard uses the instance. */
+/* Copies desc->outputs of this worker's shard number index to host memory, before the next shard
+ * uses the instance. */
 tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
                                      const tti_instance *instance, int index) {
     for (int i = 0; i < desc->n_outputs; i++) {
@@ -101,16 +100,16 @@ tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
     return TUTTI_OK;
 }
 
-/* A shard at work. */
+/* The shard that runs now. */
 typedef struct shard_at_work {
     tti_exec *x;
     const tti_instance *instance;
     int shard;
-    bool is_first; /* which parameters of others wait for */
+    bool is_first; /* fetched parameters wait for this shard */
     tti_device_sharded *sharded;
 } shard_at_work;
 
-/* Whether it is summed with other workers, or for the host, while the shard computes. */
+/* True if gradients are summed with other workers, or for the host, while the shard computes. */
 static bool sums_overlapped(const tti_exec *x, int shard) {
     const tti_setup *setup = tti_setup_of(x);
     bool by_bucket =
@@ -143,14 +142,14 @@ static void after_step(int step, void *user) {
     if (at->sharded) tti_device_sharded_before(at->sharded, step + 1);
 }
 
-/* Steps first .. last-1, for every shard of a micro-batch group. */
+/* Runs steps first .. last-1 for every shard of a micro-batch group. */
 static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
                               const tti_micro_group *micro_group, tti_range steps) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     int first = (int)steps.first, last = (int)steps.last;
     tti_device_sharded *sharded =
-        setup->syncs.n > 0 ? NULL : device->sharded; /* its moves are each shard's */
+        setup->syncs.n > 0 ? NULL : device->sharded; /* each shard moves its own buckets */
     for (int i = 0; i < micro_group->n_shards; i++) {
         int shard = micro_group->first + i, s = shard - setup->first_shard;
         tti_instance *instance = tti_exec_instance(x, i, false);
@@ -174,7 +173,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
     return TUTTI_OK;
 }
 
-/* In fast mode a worker's partial sums are added, unless a server does it. */
+/* In fast mode a worker's partial sums are added, unless a server adds them. */
 static void add_partial_sums(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool adds = setup->desc.fast && (!setup->desc.server || tti_exec_n_partials(setup) == 1);
@@ -193,8 +192,8 @@ static tutti_status run_micro_groups(tti_exec *x, const tti_device_set *set) {
     for (int w = 0; w < setup->acc.n_micro_groups; w++) {
         const tti_micro_group *micro_group = &setup->acc.micro_groups[w];
         for (int part = 0; part <= setup->syncs.n; part++) {
-            /* The steps between two joins.  Joined shards use the same memory of parameters and
-             * gradients: none continues before all have reached the point where this memory
+            /* Runs the steps between two joins.  Joined shards share the memory of parameters and
+             * gradients, so none continues before all have reached the point where this memory
              * changes. */
             bool joined = setup->syncs.n > 0;
             tti_device_sharded *sharded = joined ? tti_device_of(x)->sharded : NULL;
@@ -218,7 +217,7 @@ static tutti_status run_micro_groups(tti_exec *x, const tti_device_set *set) {
     return TUTTI_OK;
 }
 
-/* The parts of a stage of a pipeline. */
+/* Runs the shards of a pipeline stage. */
 static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) {
     tti_exec_device *d = tti_device_of(x);
     const tti_device_pipe_step step = {.shards = set->shards,
@@ -243,7 +242,7 @@ tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set) {
 
 /* ---- evaluation ---- */
 
-/* The shards in turn, from one join to the next. */
+/* Runs the shards in turn, from one join to the next. */
 static tutti_status eval_joined(tti_exec *x, const tti_device_set *set) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
@@ -271,7 +270,7 @@ static bool takes_bytes(const tti_exec_device *device, const tti_step_desc *desc
     return desc->value && device->x_bytes > 0;
 }
 
-/* Batch and numbers of a step into a set; what computes next waits for them. */
+/* Copies batch and numbers of a step into a set.  Later kernels wait for the copy. */
 tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
@@ -307,12 +306,12 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
             TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
         TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COPY, to->rows, &set->rows_host[s], sizeof(int32_t)));
     }
-    /* The loader may use the memory again once this returns; the device still computes the step
-     * before meanwhile. */
+    /* When this returns the loader may reuse the memory; the device may still compute the previous
+     * step. */
     TTI_TRY(d->ops->queues.record_host_event(TTI_QUEUE_COPY, TTI_EVENT_INPUTS));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_span_of(TTI_SPAN_OTHER, "samples to the device"),
                              -1));
-    /* Bytes are converted to floats in the copy queue, while the previous step computes. */
+    /* Bytes are converted to floats in the copy queue while the previous step computes. */
     for (int s = 0; takes_bytes(d, bytes.step) && s < tti_device_n_local(setup); s++)
         TTI_TRY(tti_bytes_unpack(&bytes, &d->bytes, s, set->shards[s].target, set->shards[s].x));
     if (takes_bytes(d, desc))
@@ -389,7 +388,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     if (d->axis && !d->reduce) {
-        /* The initial values of the step's sums, if no other workers have other samples. */
+        /* Initializes the step's sums if no other workers have other samples. */
         const tti_setup *setup = tti_setup_of(x);
         TTI_TRY(d->ops->collectives.report_sums(
             &(tti_device_step_sums){.sums = d->sums,
@@ -439,7 +438,7 @@ tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
     return ended;
 }
 
-/* A program with collectives is captured as a graph, from the second batch on, like a step. */
+/* A program with collectives is captured as a graph from the second batch on, like a step. */
 static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = tti_device_of(x);
     if (d->pipe) {
@@ -464,7 +463,7 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
                                    tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
-    tti_device_set *set = &d->sets[0]; /* all are at rest */
+    tti_device_set *set = &d->sets[0]; /* no step is in flight */
     size_t n = (size_t)tti_n_sums(setup), first = (size_t)setup->first_shard * n;
     TTI_ASSERT(d->n_begun == d->n_ended);
     set->desc = *desc;
@@ -473,7 +472,7 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc,
     TTI_TRY(run_eval(x, set));
     TTI_TRY(d->ops->queues.copy(TTI_QUEUE_COMPUTE, tti_exec_clear_sums(x) + first, d->sums + first,
                                 (size_t)tti_device_n_local(setup) * n * sizeof(double)));
-    /* Parameters of other workers may have arrived meanwhile. */
+    /* Parameters of other workers may still be arriving. */
     TTI_TRY(d->sharded ? tti_device_sharded_rest(d->sharded) : d->ops->queues.sync());
     TTI_TRY(tti_exec_reduce_sums(x, desc->vote, NULL));
     tti_exec_add_sums(x, result);

@@ -8,24 +8,23 @@
 #include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
-/* Before such a step: clears the device's sums of other workers. */
+/* Call before a step of local SGD: clears the device's sums of other workers. */
 tutti_status tti_device_local_begin(tti_exec *x);
 
-/* For workers that divide the model, when their shards are launched: adds each worker's part of the
- * sums of the replica's shards, and of gradients that several stages share.  Collective over the
+/* For workers that divide the model, after their shards were launched: adds the workers' parts of
+ * the sums of the replica's shards, and gradients that several stages share.  Collective over the
  * replica. */
 tutti_status tti_device_local_add_parts(tti_exec *x);
 
-/* The rest of a step after its update: desc->n_rows counts this worker's rows, and with
- * desc->average the parameters of all workers become their mean.  Own sums are in x->sums; result
- * as in tti_local_step.  Collective with desc->average. */
+/* The rest of such a step after its update. desc->n_rows counts this worker's rows.  With
+ * desc->average the parameters of all workers become their mean (collective).  Own sums are in
+ * x->sums; for result see tti_local_step. */
 tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
 /* ---- a worker on a device with a parameter server on the host ----
  *
  * The device computes the gradient, which is copied to pinned host memory, where the server's
- * threads read it (server.h); parameters are copied back.  With one server thread this is known as
- * a tower: variables on the host, computation on its devices. */
+ * threads read it (server.h).  Parameters are copied back. */
 
 typedef struct tti_device_server tti_device_server;
 
@@ -36,126 +35,126 @@ void tti_device_server_destroy(tti_device_server *server); /* takes NULL */
 /* Enqueues the copy of the gradients to the host in the compute queue. */
 tutti_status tti_device_server_bring(tti_device_server *server);
 
-/* The end of a step that was begun for its gradient alone: that lies on the host, and its sums are
- * in result.  TUTTI_E_NUMERICS: the loss is not finite. */
+/* Ends a step that was begun only for its gradient.  The gradient is in host memory, its sums in
+ * result.  TUTTI_E_NUMERICS: the loss is not finite. */
 tutti_status tti_device_server_gradient(tti_exec *x, tti_step_result *result);
 
 /* Copies host values [n_flat] to an array of the device; waits. */
 tutti_status tti_device_server_put(const tti_device_server *server, float *array,
                                    const float *from);
 
-/* tti_exec_end of a synchronous step: the server makes the update. */
+/* tti_exec_end of a synchronous step in which the server runs the update. */
 tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result);
 
-/* ---- a stage of a pipeline: the schedule of pipe.h; values go between devices or through the host
- */
+/* ---- a pipeline stage: runs the schedule of pipe.h; values are sent between devices or through
+ * the host */
 
 typedef struct tti_device_pipe tti_device_pipe;
 
-/* The inputs of a step; all on the device. */
+/* The inputs of a step, all in device memory. */
 typedef struct tti_device_pipe_step {
     const tti_inputs_shard *shards; /* [shards of the worker] */
-    const tti_run *runs;            /* [the same] */
+    const tti_run *runs;            /* [shards of the worker] */
     const float *loss_scale;
-    double *sums; /* [V][tti_n_sums] */
-    tti_device_reduce
-        *reduce; /* of gradients, during the last micro-batch group; NULL: later, or never */
-    tti_device_param_gather *param_gather; /* in the first micro-batch group; NULL: none */
+    double *sums;              /* [V][tti_n_sums] */
+    tti_device_reduce *reduce; /* reduces gradients during the last micro-batch group; NULL: later,
+                                  or not at all */
+    tti_device_param_gather
+        *param_gather; /* fetches parameters during the first micro-batch group; NULL: none */
     uint64_t number;
-    const tti_step_desc *desc; /* whose outputs are wanted */
+    const tti_step_desc *desc; /* the outputs to copy */
     bool eval;
 } tti_device_pipe_step;
 
-/* Allocates memory for messages, on the device and pinned. x->pipe exists; without it *out is NULL.
+/* Allocates device and pinned memory for messages. x->pipe exists; without it *out is NULL.
  * Collective over all workers.  Call tti_device_pipe_destroy in any case. */
 tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out);
 void tti_device_pipe_destroy(tti_device_pipe *pipe); /* takes NULL */
 
-/* The messages between devices; NULL: there are none, or there is no pipeline.  And a description
- * of the method, or of the reason against it. */
+/* The messages between devices; NULL: there are none, or there is no pipeline.  Describes how
+ * messages are sent, and why if not directly. */
 tti_device_p2p *tti_device_pipe_p2p(const tti_device_pipe *pipe);
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str);
 
-/* Whether the next step, or evaluation, goes between devices. */
+/* True if the next step, or evaluation, sends values between devices. */
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval);
 
 /* Before a step: tti_device_p2p_begin. */
 void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped);
 
-/* Runs all shards of the worker; gradients are accumulated in x->buffers, none for evaluation.
- * Between devices it only launches.  Otherwise it waits for the other stages, and finally for the
+/* Runs all shards of the worker.  Gradients are accumulated in x->buffers; evaluation has none.
+ * Between devices it only launches; otherwise it waits for the other stages, and finally for the
  * device.  Collective over mesh->pipeline, like all calls below. */
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step);
 
-/* Adds up the gradients of parameters that several stages have, as tti_pipe_sum_tied; between
+/* Adds the gradients of parameters that several stages have (see tti_pipe_sum_tied), between
  * devices in the queues. */
 tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe);
 
-/* Waits for the device, or for an event in the step at work; or for the failure of another stage.
- */
+/* Waits for the device, or for an event of the running step; fails if another stage fails. */
 tutti_status tti_device_pipe_rest(tti_device_pipe *pipe);
-/* This stage has failed: notifies the others, and ends the waits on its device.  Keeps the thread's
- * error. */
+/* Call when this stage has failed: notifies the others and ends the waits on its device.  Keeps the
+ * thread's error. */
 void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status);
 
-/* For a completed training step: how long the stages waited in it (tti_pipe_measure). */
+/* For a completed training step: measures how long the stages waited (tti_pipe_measure). */
 tutti_status tti_device_pipe_measure(tti_device_pipe *pipe);
 
 /* ---- the parts of a step on a device ---- */
 
-/* Batch and numbers of a step into a set; what computes next waits for them. */
+/* Copies batch and numbers of a step into a set.  Later kernels wait for the copy. */
 tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc);
-/* The numbers of the step, to where programs read them. */
+/* Copies the numbers of the step to where programs read them. */
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 
-/* The batch and the numbers of a step to the next input set; nothing is launched that computes. */
+/* Copies batch and numbers of a step to the next input set.  Launches no computation. */
 tutti_status tti_device_prepare_step(tti_exec *x, const tti_step_desc *desc, tti_device_set **out);
 
-/* device.c: launches a step up to the sums of gradients between devices through the host. */
+/* device.c: launches a step up to the sums of gradients, which go between devices through the
+ * host. */
 tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set);
-/* All gradients to the host, which makes the update. */
+/* Copies all gradients to the host, which runs the update. */
 tutti_status tti_device_copy_gradients_to_host(tti_exec *x);
 
-/* Launches a step up to the sums of its gradients; overlapped: other devices are read while shards
- * compute. */
+/* Launches a step up to the sums of its gradients. overlapped: memory of other devices is read
+ * while shards compute. */
 tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bool overlapped);
 
-/* The same, and the update with its report. */
+/* The same, followed by the update and its report. */
 tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool overlapped);
 
-/* The end of a step whose gradients are there: the update, and the report to the host. */
+/* The end of a step whose gradients are complete: the update, and the report to the host. */
 tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set);
 
-/* Ends capturing; st is the status of the captured launches. */
+/* Ends capturing. st: the status of the captured launches. */
 tutti_status tti_device_end_capture(tti_exec_device *device, tutti_status st,
                                     void **captured_graph);
 
-/* device_graphs.c: a captured graph of a step with these inputs, nothing runs; and the set's own
- * one into the queue, made if it is not there. */
+/* device_graphs.c: captures a graph of a step with these inputs without running it; launches the
+ * set's graph, after capturing it if necessary. */
 tutti_status tti_device_replay(tti_exec *x, tti_device_set *set);
 
-/* device_graphs.c: later steps differ from the captured ones, which are all complete on return.
+/* device_graphs.c: later steps differ from the captured ones.  All of those are complete on return.
  * Collective. */
 tutti_status tti_device_release_graphs(tti_exec *x);
 
-/* device_graphs.c: how many steps over kept samples the device is best given at once; whether
- * the step of this set is one of those; and such a step, marked as every step is, which waits until
- * the others of its launch have been begun. */
+/* device_graphs.c: the best number of resident-sample steps per launch; whether this set's step is
+ * one of them; begins such a step, which waits until the other steps of its launch have begun. */
 int tti_device_n_chained(const tti_exec *x);
 bool tti_device_is_chained(const tti_exec *x, const tti_device_set *set);
 tutti_status tti_device_chain_step(tti_exec *x, int which);
 
-/* device_graphs.c: before the oldest step at work is awaited.  Steps that wait for others go to
- * the device one by one if it is among them, or if no others come. */
+/* device_graphs.c: call before waiting for the oldest step in flight.  If that step still waits for
+ * its launch, or no other steps follow, the waiting steps are launched one by one. */
 tutti_status tti_device_chain_before_end(tti_exec *x);
 
-/* device_step.c: runs the shards of this worker with their inputs; also the overlapped sums
- * with other workers.  And those of an evaluation. */
+/* device_step.c: runs the shards of this worker with their inputs, including overlapped sums with
+ * other workers; the same for an evaluation. */
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
-/* device_step.c: a step of the shard program is in the queue, for a profile. */
+/* device_step.c: records for a profile that a step of the shard program was launched. */
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard);
 
-/* device_step.c: the values of sync number i of all shards become one. */
+/* device_step.c: joins the values of sync number i over all shards. */
 tutti_status tti_device_join_shards(tti_exec *x, int i);
 tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
                                      const tti_instance *instance, int index);
@@ -165,18 +164,19 @@ tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc, tti_s
 
 /* device_graphs.c: tti_exec_device_end, of a worker whose device makes the update. */
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result);
-/* Before a step is launched: its report does not say yet that the step is completed. */
+/* Call before a step is launched: marks its report as not completed. */
 void tti_device_expect_report(tti_device_set *set);
-/* The same for a step that a lost peer has interrupted, with an idle device: *ended false if it was
- * not completed. */
+/* Ends a step that a lost peer interrupted, with an idle device.  *ended false: the step was not
+ * completed. */
 tutti_status tti_device_end_interrupted(tti_exec *x, tti_step_result *result, bool *ended);
 
-/* device_graphs.c: waits for the host event of an input set, or for the failure of a worker. */
+/* device_graphs.c: waits for the host event of an input set; fails if a worker fails. */
 tutti_status tti_device_await_event(tti_exec *x, int which);
 
-/* The oldest step at work is done: its set, until the next step begins. */
+/* Waits for the oldest step in flight and returns its set, which is valid until the next step
+ * begins. */
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);
-/* Takes its sums into x->sums, and its times into result. */
+/* Copies the set's sums into x->sums, and its times into result. */
 tutti_status tti_device_read_sums(tti_exec *x, const tti_device_set *set);
 void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result);
 

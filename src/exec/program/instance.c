@@ -339,7 +339,8 @@ static tutti_status build_instance(tti_instance *it) {
     free(consts);
     TTI_TRY(st);
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
-    if (!it->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", it->scratch_bytes);
+    if (!it->scratch)
+        return tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes", it->scratch_bytes);
     for (int s = 0; s < program->n_steps; s++) it->steps[s].args.scratch = it->scratch;
     return TUTTI_OK;
 }

@@ -61,7 +61,8 @@ static size_t longest_slot(const tti_plan *plan) {
 
 static tutti_status alloc_floats(const tti_backend *backend, float **memory, size_t n_elems) {
     *memory = backend->alloc(n_elems * sizeof(float) + 64);
-    return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats", n_elems);
+    return *memory ? TUTTI_OK
+                   : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu floats", n_elems);
 }
 
 static tutti_status alloc_memory(const tti_setup *setup, tti_sharded *sharded, bool has_averages) {

@@ -119,7 +119,9 @@ static tutti_status read_params(tti_predictor *p, const tti_ckpt *ckpt) {
 static tutti_status load(tti_predictor *p, const tti_ckpt *ckpt) {
     size_t n_bytes = p->b->plan->n_flat * sizeof(float) + 64;
     p->params = tti_backend_cpu.alloc(n_bytes);
-    if (!p->params) return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of parameters", n_bytes);
+    if (!p->params)
+        return tti_fail(TUTTI_E_NOMEM, "predictor: cannot allocate %zu bytes of parameters",
+                        n_bytes);
     TTI_TRY(read_params(p, ckpt));
     snprintf(p->checkpoint, sizeof p->checkpoint, "%s", tti_ckpt_dir(ckpt));
     p->step = tti_ckpt_get_meta(ckpt)->step;
@@ -142,7 +144,8 @@ static tutti_status make_instance(const tti_predictor *p, use_compute_thread *co
     const tti_program *program = &p->b->plan->eval;
     compute_thread->arena = tti_backend_cpu.alloc(program->arena_bytes + 64);
     if (!compute_thread->arena)
-        return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of activations", program->arena_bytes);
+        return tti_fail(TUTTI_E_NOMEM, "predictor: cannot allocate %zu bytes of activations",
+                        program->arena_bytes);
     tti_instance_desc desc = {.program = program,
                               .backend = &tti_backend_cpu,
                               .reference = strcmp(p->b->config.parallel.backend, "reference") == 0,

@@ -68,7 +68,8 @@ static tutti_status build(rig *r, tutti_dtype dtype, int64_t side) {
     r->n_bytes[3] = r->kernel->scratch_bytes ? r->kernel->scratch_bytes(r->node, r->state) : 64;
     for (int i = 0; i < 4; i++) {
         r->memory[i] = r->backend->alloc(r->n_bytes[i]);
-        if (!r->memory[i]) return tti_fail(TUTTI_E_NOMEM, "doctor: %zu bytes", r->n_bytes[i]);
+        if (!r->memory[i])
+            return tti_fail(TUTTI_E_NOMEM, "doctor: cannot allocate %zu bytes", r->n_bytes[i]);
     }
     TTI_TRY(fill(r, 0, dtype, side * side));
     return fill(r, 1, dtype, side * side);

@@ -1,7 +1,8 @@
-/* sum_table.c - times all-reduce between devices by size and algorithm, and the table of the times.
+/* sum_table.c - times all-reduce between devices by size and algorithm, and stores the times in a
+ * table.
  *
- * A round is a captured graph of many sums that is replayed, as in training, so that no time of the
- * host is measured; the slowest device of the best round counts. */
+ * A round is a captured graph of many sums that is replayed, as in training, so that host time is
+ * not measured. The result is the slowest device's time in the fastest round. */
 #include "exec/device/bench/sum_table.h"
 
 #include <pthread.h>
@@ -29,7 +30,7 @@ typedef struct bench {
     tutti_bench_devices_desc desc;
     tutti_bench_devices_fn report;
     void *user;
-    bool for_table;          /* every algorithm of f32, with few sums */
+    bool for_table;          /* measures every algorithm in f32, with few repetitions */
     double link_bytes_per_s; /* of the slowest link; 0: not measured */
 } bench;
 
@@ -68,7 +69,7 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
 
 static tutti_status check_comm(void *user) { return tti_comm_check(user); }
 
-/* TUTTI_E_UNSUPPORTED: not available. */
+/* TUTTI_E_UNSUPPORTED: the algorithm is not available. */
 static tutti_status connect_ranks(bench_rank *r, const timed_algorithm *w) {
     const tti_device_ops *ops = r->b->backend->device;
     size_t n = r->b->desc.max_bytes / tutti_dtype_bytes(w->wire);
@@ -105,9 +106,9 @@ static tutti_status connect_ranks(bench_rank *r, const timed_algorithm *w) {
     return TUTTI_OK;
 }
 
-/* ---- is the sum right? ---- */
+/* ---- checks the sums ---- */
 
-/* Small enough for any sum to be exact in bf16. */
+/* Small integers, so that every sum is exact in bf16. */
 static float value_of(int rank, size_t i) { return (float)(rank + (int)(i % 8)); }
 
 static tutti_status fill_partial(bench_rank *r, size_t first, size_t n) {
@@ -205,11 +206,11 @@ static tutti_status bench_size(bench_rank *r, const timed_algorithm *w, size_t n
     return TUTTI_OK;
 }
 
-/* *done: sizes were timed. */
+/* *done: the sizes were timed. */
 static tutti_status bench_algorithm(bench_rank *r, const timed_algorithm *w, bool *done) {
     tutti_status st = connect_ranks(r, w);
     *done = false;
-    if (st == TUTTI_E_UNSUPPORTED) { /* on all of them */
+    if (st == TUTTI_E_UNSUPPORTED) { /* *done becomes true only if all ranks timed them */
         tti_clear_error();
         return TUTTI_OK;
     }
@@ -219,7 +220,8 @@ static tutti_status bench_algorithm(bench_rank *r, const timed_algorithm *w, boo
         st = bench_size(r, w, n);
     *done = !other;
     if (st == TUTTI_OK)
-        st = tutti_comm_barrier(r->comm); /* no rank disconnects while others read */
+        st = tutti_comm_barrier(
+            r->comm); /* no rank disconnects while others still read its memory */
     r->b->backend->device->collectives.disconnect(r->group);
     r->group = NULL;
     return st;
@@ -236,13 +238,14 @@ static tutti_status run_rank(bench_rank *r) {
                                                            .timeout_ms = WAIT_MS},
                                         &r->comm);
     if (st == TUTTI_OK) {
-        /* Partial sums are f32 whatever is sent of them. */
+        /* Partial sums are f32 in every wire format. */
         size_t n_bytes = r->b->desc.max_bytes / tutti_dtype_bytes(TUTTI_BF16) * sizeof(float);
         st = TUTTI_OK;
         r->partial = r->b->backend->alloc(n_bytes);
         r->host = calloc(N_CHECKED, sizeof *r->host);
         if (!r->partial || !r->host)
-            st = tti_fail(TUTTI_E_NOMEM, "bench: no %zu bytes on device %d", n_bytes, r->rank);
+            st = tti_fail(TUTTI_E_NOMEM, "bench: cannot allocate %zu bytes on device %d", n_bytes,
+                          r->rank);
         for (size_t i = 0; i < TTI_COUNT(algorithms) && st == TUTTI_OK; i++) {
             bool quick = r->b->desc.quick, done = false;
             bool left_out = (quick && algorithms[i].fast) ||
@@ -262,7 +265,8 @@ static void *rank_main(void *arg) {
     r->status = run_rank(r);
     if (r->status != TUTTI_OK) {
         snprintf(r->text, sizeof r->text, "%s", tutti_last_error());
-        tutti_comm_group_abort(r->comm_group, r->rank, r->text); /* the others need not wait */
+        tutti_comm_group_abort(r->comm_group, r->rank,
+                               r->text); /* no other rank waits for this one */
     }
     tutti_comm_destroy(r->comm);
     return NULL;
@@ -374,7 +378,7 @@ void tti_sum_table_print(const tti_sum_table *table, tti_str *text) {
     }
 }
 
-/* A text that is read line by line. */
+/* Reads a text line by line. */
 typedef struct reader {
     const char *at, *end;
     int n_lines;
@@ -384,7 +388,8 @@ static tutti_status bad(const reader *r, const char *what) {
     return tti_fail(TUTTI_E_INVALID, "table of sums, line %d: %s", r->n_lines, what);
 }
 
-/* The next line without its end; TUTTI_E_INVALID: too long, not ended, or none. */
+/* Reads the next line without its end. TUTTI_E_INVALID: the line is too long, not terminated, or
+ * missing. */
 static tutti_status next_line(reader *r, char *line, size_t n) {
     size_t left = (size_t)(r->end - r->at);
     const char *end = left ? memchr(r->at, '\n', left) : NULL;
@@ -398,7 +403,7 @@ static tutti_status next_line(reader *r, char *line, size_t n) {
     return TUTTI_OK;
 }
 
-/* The next word of a line, which a blank ends; NULL: there is none. */
+/* Reads the next word of a line, up to a blank; NULL: there is none. */
 static char *next_word(char **at) {
     char *word = *at;
     if (!word || !*word) return NULL;
@@ -445,7 +450,7 @@ tutti_status tti_sum_table_parse(const char *text, size_t n_bytes, tti_sum_table
         if (t.n_rows == TTI_SUM_ROWS) return bad(&r, "too many sizes");
         TTI_TRY(read_row(&r, line, &t.rows[t.n_rows]));
         if (t.n_rows > 0 && t.rows[t.n_rows].n_bytes <= t.rows[t.n_rows - 1].n_bytes)
-            return bad(&r, "sizes must go up");
+            return bad(&r, "sizes must increase");
         t.n_rows++;
     }
     if (t.n_rows == 0) return bad(&r, "no sizes");
@@ -453,9 +458,9 @@ tutti_status tti_sum_table_parse(const char *text, size_t n_bytes, tti_sum_table
     return TUTTI_OK;
 }
 
-/* ---- which algorithm ---- */
+/* ---- selects an algorithm ---- */
 
-/* Microseconds of so many bytes; 0: not known. */
+/* Microseconds of a sum of n_bytes; 0: not known. */
 static double time_of(const tti_sum_table *t, tti_sum_algorithm algorithm, int64_t n_bytes) {
     int i = 0;
     while (i < t->n_rows && t->rows[i].n_bytes < n_bytes) i++;
@@ -485,7 +490,7 @@ void tti_sum_table_kind(const tti_backend *backend, int index, tti_sum_kind *kin
     tti_str_free(&text);
 }
 
-/* Neighbours of one kind are counted. */
+/* Counts neighbours of one kind. */
 void tti_sum_table_key(const tti_backend *backend, const tti_sum_kind *kinds, int n,
                        char key[TTI_SUM_KEY]) {
     tti_str text = {0};
@@ -527,7 +532,7 @@ bool tti_sum_table_save(const char *key, int n, const tti_sum_table *table) {
     return saved;
 }
 
-/* ---- measured ---- */
+/* ---- measurement ---- */
 
 static void keep_row(const tutti_bench_devices_row *row, void *user) {
     static const char *const names[TTI_N_SUM_ALGORITHMS] = {"direct", "tree", "ring"};
@@ -545,8 +550,7 @@ tutti_status tti_sum_table_measure(const tti_backend *backend, int n, size_t n_m
                                    tti_sum_table *out) {
     *out = (tti_sum_table){.n_rows = 0};
     tutti_bench_devices_desc desc = {.n_devices = n, .max_bytes = n_most};
-    /* The same in less time: sums of f32 alone, by every algorithm, few of each size; links are
-     * left out. */
+    /* A shorter measurement: only f32, every algorithm, few repetitions per size, no links. */
     bench b = {
         .backend = backend, .desc = desc, .report = keep_row, .user = out, .for_table = true};
     TTI_TRY(check_desc(&b));

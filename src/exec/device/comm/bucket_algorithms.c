@@ -1,7 +1,7 @@
 /* bucket_algorithms.c - chooses the reduction algorithm per bucket from a table of measurements.
  *
- * The kinds of all ranks' devices are gathered, so that rank 0 knows whether its table matches; all
- * ranks use what rank 0 sends. */
+ * Rank 0 gathers the device kinds of all ranks, checks that its table matches them, and sends its
+ * choice to all ranks. */
 #include "exec/device/comm/device_reduce.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct table_message {
     tti_sum_table table;
 } table_message;
 
-/* The same on all ranks. */
+/* Equal on all ranks. */
 static bool asks(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_sharded_of(x) &&

@@ -1,8 +1,8 @@
-/* device_axis.c - connects the devices along an axis of the mesh; reported sums; lists of blocks,
- * reduced on the device before their sums are exchanged.
+/* device_axis.c - connects the devices along an axis of the mesh; adds the reported sums; reduces
+ * lists of blocks on the device before their sums are exchanged.
  *
- * A worker first adds its own blocks, and the axis adds the results; the host does the same, so the
- * bits are the same. */
+ * A worker adds its own blocks first, then the axis adds the results. The host uses the same order,
+ * so the bits are equal. */
 #include "exec/device/comm/device_axis.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "exec/device/comm/device_tp.h"
 #include "exec/worker/worker.h"
 
-/* Sums, hashes of the step before in halves, votes. */
+/* Sums of the shards, the previous step's hashes in two halves, and votes. */
 size_t tti_device_n_shared_sums(const tti_setup *setup) {
     return tti_n_shard_sums(setup) + 3 * (size_t)setup->n_ranks;
 }
@@ -41,8 +41,8 @@ tutti_status tti_device_store_reported(tti_exec *x, const double *reported, uint
     for (int rank = 0; rank < tti_setup_of(x)->n_ranks; rank++)
         tally->sums[tally->n_sums - 1] += votes[rank];
     if (tti_exec_has_sharded_params(x)) {
-        /* If no other worker has these parameters: compares their hash before this update with that
-         * after the last one. */
+        /* If no other worker has these parameters: compares their hash before this update with the
+         * hash after the previous one. */
         const tti_setup *setup = tti_setup_of(x);
         tti_param_hashes *hashes = tti_sharded_of(x)->hashes;
         const double *halves = reported + tti_n_shard_sums(setup);
@@ -61,7 +61,7 @@ tutti_status tti_device_store_reported(tti_exec *x, const double *reported, uint
     return tti_exec_compare_hashes(x, step);
 }
 
-/* ---- whether ---- */
+/* ---- conditions ---- */
 
 bool tti_device_ends_on_host(const tti_setup *setup) {
     bool compresses = tti_compress_wanted(&setup->desc, setup->n_ranks);
@@ -69,7 +69,7 @@ bool tti_device_ends_on_host(const tti_setup *setup) {
            (compresses && !tti_device_compress_can(&setup->desc, setup->n_ranks));
 }
 
-/* Values of shards are joined by the host, too: in stages always. */
+/* True if the host joins the values of shards, which it always does for pipeline stages. */
 static bool joins_on_host(const tti_setup *setup) {
     const tti_stages *stages = setup->desc.plan->stages;
     return stages ? stages->is_joined : setup->syncs.n > 0 && setup->n_ranks > 1;
@@ -90,8 +90,8 @@ tutti_status tti_device_agree(const tti_setup *setup, bool *yes) {
     return TUTTI_OK;
 }
 
-/* In an elastic run the others wait for the end of the step, which seldom completes; a worker that
- * does not complete it gets the state from one that does. */
+/* In an elastic run the other workers wait until this step ends, but a step with a lost peer rarely
+ * completes. A worker that does not complete it gets the state from one that did. */
 int tti_device_grace_ms(const tti_setup *setup) {
     enum { ELASTIC_GRACE_MS = 20 };
     return setup->desc.elastic ? ELASTIC_GRACE_MS : 0;
@@ -140,8 +140,8 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
     return tutti_comm_all_gather(line->comm, src, dst, n_bytes, TUTTI_U8);
 }
 
-/* A worker that is lost in another line of the model blocks this one too; one in another replica
- * ends the job. */
+/* A lost worker on another line of this model blocks this line too; a lost worker in another
+ * replica ends the job. */
 static tutti_status check_line(void *user) {
     const tti_device_line *line = user;
     TTI_TRY(tti_comm_check(tti_setup_of(line->x)->desc.mesh->model));
@@ -176,8 +176,8 @@ static tutti_status connect_line(tti_device_line *line, const tti_device_peers *
     return st;
 }
 
-/* Connecting a device, for example allocating memory, may wait for other devices, and a tested
- * device waits for its peers: so one line after the other. */
+/* Connecting a device, for example allocating memory, may wait for other devices, and a device
+ * under test waits for its peers. So the lines connect one after the other. */
 tutti_status tti_device_connect_line(tti_device_line *line, const tti_device_peers *wanted,
                                      void **group) {
     tutti_status st = TUTTI_OK;
@@ -195,7 +195,7 @@ tutti_status tti_device_connect_line(tti_device_line *line, const tti_device_pee
 
 /* ---- lists of blocks ---- */
 
-/* Lists in the memory of the device, and how many bytes each array has. */
+/* Lists in device memory; n_bytes: size of each array. */
 typedef struct lists {
     tti_device_lists of;
     void *memory[3];
@@ -205,10 +205,10 @@ typedef struct lists {
 struct tti_device_axis {
     tti_exec *x;
     const tti_device_ops *ops;
-    tti_device_p2p *p2p; /* of the stages; NULL: there are none */
-    lists total, slots;  /* of one double for a block; of two */
+    tti_device_p2p *p2p; /* one for the stages; NULL: there are no stages */
+    lists total, slots;  /* scratch for one double per block; for two */
     double *sums;        /* [1 + 2 * n_slots] device */
-    double *zeros;       /* [n_zeros] device: instead of the sums of shards */
+    double *zeros;       /* [n_zeros] device: zero values used in place of the sums of shards */
     size_t n_sums, n_zeros;
 };
 
@@ -223,7 +223,7 @@ static void end_list(draft *d, int32_t home) {
     d->begin[d->n] = d->n_members;
 }
 
-/* All blocks, in the place of the first. */
+/* All blocks, stored at the position of the first. */
 static void list_blocks(const tti_exec *x, draft *d) {
     const tti_setup *setup = tti_setup_of(x);
     for (int i = 0; i < setup->desc.plan->n_updates; i++)
@@ -232,8 +232,8 @@ static void list_blocks(const tti_exec *x, draft *d) {
     end_list(d, 0);
 }
 
-/* The blocks of each slot, at the position of its first; parts that the first worker counts have
- * none. */
+/* The blocks of each slot, at the position of its first block. Tensor shards that rank 0 counts
+ * have none. */
 static void list_slots(const tti_exec *x, draft *d) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_plan *plan = setup->desc.plan;
@@ -254,7 +254,8 @@ static tutti_status put_array(tti_device_axis *a, lists *l, int which, const voi
     l->n_bytes[which] = (n + 1) * sizeof(int32_t);
     l->memory[which] = tti_setup_of(a->x)->desc.backend->alloc(l->n_bytes[which]);
     if (!l->memory[which])
-        return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", l->n_bytes[which]);
+        return tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of device memory",
+                        l->n_bytes[which]);
     if (n == 0) return TUTTI_OK;
     return a->ops->queues.copy(TTI_QUEUE_COMPUTE, l->memory[which], from, n * sizeof(int32_t));
 }
@@ -316,8 +317,8 @@ void tti_device_axis_destroy(tti_device_axis *a) {
     free(a);
 }
 
-/* Sums over tensor ranks, then over stages: the same as one tree over all of them if there are
- * 1, 2, 4 ... tensor ranks. */
+/* Sums over tensor ranks, then over stages. This equals one tree over all workers if the number of
+ * tensor ranks is a power of two. */
 static tutti_status sum_model(tti_device_axis *a, double *terms, size_t n) {
     if (tti_device_tp_group(tti_tp_of(a->x))) TTI_TRY(tti_device_tp_sum(tti_tp_of(a->x), terms, n));
     return a->p2p ? tti_device_p2p_sum(a->p2p, terms, n) : TUTTI_OK;

@@ -1,4 +1,5 @@
-/* device_comm.h - communication between the devices of workers: what other folders may include. */
+/* device_comm.h - communication between the devices of workers. Other folders include only this
+ * header. */
 #ifndef TTI_EXEC_DEVICE_COMM_H
 #define TTI_EXEC_DEVICE_COMM_H
 

@@ -10,16 +10,16 @@ struct tti_device_compress {
     tti_exec *x;
     const tti_device_ops *ops;
     tti_compress_places places;
-    void *group, *powersgd, *topk; /* topk NULL: no pairs travel */
+    void *group, *powersgd, *topk; /* topk NULL: no pairs are sent */
     float *residual, *message, *own, *scratch;
-    tti_topk_pair *pairs, *all_pairs; /* own; of all, of a bucket */
-    size_t *bounds, *at;              /* of the pairs, as peers_fetch wants them, in elements */
-    tti_device_partitions source;     /* own pairs, likewise */
+    tti_topk_pair *pairs, *all_pairs; /* this worker's pairs; those of all workers for one bucket */
+    size_t *bounds, *at;              /* of the pairs, in elements, in the format of peers_fetch */
+    tti_device_partitions source;     /* this worker's pairs in that format */
 };
 
-/* ---- which workers compress, and the memory for it ---- */
+/* ---- which workers compress, and their memory ---- */
 
-/* An element of a matrix is counted in 32 bits. */
+/* The index of an element of a matrix has 32 bits. */
 static bool fits(const tti_plan *plan) {
     for (int s = 0; s < plan->n_slots; s++)
         if (plan->slots[s].n_elems > UINT32_MAX) return false;
@@ -66,8 +66,8 @@ size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
 
 /* ---- create and destroy ---- */
 
-/* Connects the devices that add the uncompressed rest, with the message in place of the gradients.
- */
+/* Connects the devices that add the uncompressed values. The message takes the place of the
+ * gradients. */
 static tutti_status connect_compressed(tti_device_compress *c, const tti_device_peers *others,
                                        void *with) {
     tti_device_peers peers = *others;
@@ -119,7 +119,7 @@ tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *pee
     TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->pairs, pair_bytes(desc, p)));
     TTI_TRY(tti_device_alloc(tti_setup_of(c->x), &c->all_pairs,
                              all_pair_bytes(p, tti_setup_of(c->x)->n_ranks)));
-    /* A part of each bucket for every rank, which has it at the same offset of its pairs. */
+    /* One partition of each bucket per rank, at the same offset of its pairs. */
     size_t n_ranks = (size_t)tti_setup_of(c->x)->n_ranks,
            n_buckets = (size_t)tti_setup_of(c->x)->desc.plan->n_buckets;
     const size_t *pairs = c->places.pairs, each = sizeof(tti_topk_pair) / sizeof(float);
@@ -183,7 +183,7 @@ tutti_status tti_device_compress_begin(tti_device_compress *c, int bucket, bool 
     return sum(c, 2 * bucket, overlapped);
 }
 
-/* A model has one of both: products of matrices, or pairs. */
+/* A model uses one of the two: PowerSGD or top-k pairs. */
 tutti_status tti_device_compress_end(tti_device_compress *c, int bucket, bool overlapped) {
     TTI_TRY(c->ops->powersgd.right(c->powersgd, bucket));
     if (c->topk) {

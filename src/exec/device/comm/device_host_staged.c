@@ -12,22 +12,23 @@
 struct tti_device_host_staged {
     tti_exec *x;
     const tti_device_ops *ops;
-    float **partials; /* [n_partials >= acc.n_partials] of the communicator, which frees them */
+    float **partials; /* [n_partials >= acc.n_partials], owned by the communicator */
     int n_partials;
-    uint16_t *wire;      /* [n_flat] of it too: sums as they travel; NULL: as they are */
-    int n_pinned;        /* of the partials, the first ones */
-    int next_bucket;     /* next bucket of sharded gradients to copy */
-    int64_t computed_ns; /* when the gradients of the newest step were here */
-    int64_t summed_ns;   /* and the sums of all workers */
+    uint16_t *wire;  /* [n_flat], owned by the communicator: sums in the wire dtype; NULL: sums are
+                        sent as f32 */
+    int n_pinned;    /* the first n_pinned partials are pinned */
+    int next_bucket; /* next bucket of sharded gradients to copy */
+    int64_t computed_ns; /* when the gradients of the newest step had been copied to the host */
+    int64_t summed_ns;   /* when they had been summed over all workers */
 };
 
-/* In fast mode only the first one carries gradients. */
+/* In fast mode only the first partial sum has gradients. */
 static int n_partials_of(const tti_setup *setup) {
     return setup->desc.fast ? 1 : setup->acc.n_partials;
 }
 
-/* All ranks allocate equally many.  In mixed runs each one corresponds to a buffer of a worker on
- * the host. */
+/* All ranks allocate the same number. In mixed runs each partial sum corresponds to a buffer of a
+ * worker on the host. */
 static tutti_status alloc_partials(tti_device_host_staged *b) {
     const tti_setup *setup = tti_setup_of(b->x);
     int32_t n = setup->n_agreed, own = setup->acc.n_partials;
@@ -67,8 +68,8 @@ tutti_status tti_device_host_staged_create(tti_exec *x, tti_device_host_staged *
     if (!b) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->x = x;
     b->ops = setup->desc.backend->device;
-    if (setup->desc.server) return TUTTI_OK; /* gradients go to its memory */
-    TTI_TRY(alloc_wire(b));                  /* in the order of exec.c */
+    if (setup->desc.server) return TUTTI_OK; /* gradients are copied to the server's memory */
+    TTI_TRY(alloc_wire(b));                  /* allocations must be in the order of exec.c */
     TTI_TRY(alloc_partials(b));
     /* A copy to memory that is not pinned is slower, but still correct. */
     size_t n_bytes = tti_setup_of(b->x)->desc.plan->n_flat * sizeof(float);
@@ -87,8 +88,8 @@ void tti_device_host_staged_destroy(tti_device_host_staged *b) {
     free(b);
 }
 
-/* Sums partial sums [n_flat] as on the host: in exact mode along the tree, whole or bucket by
- * bucket to the owners of partitions. */
+/* Sums the partial sums [n_flat] as the host does. In exact mode: along the tree, whole or bucket
+ * by bucket to the owners of partitions. */
 static tutti_status sum_partials(const tti_device_host_staged *b, const tti_partial *partials,
                                  int n_partials) {
     tti_exec *x = b->x;
@@ -151,7 +152,7 @@ tutti_status tti_device_host_staged_after(tti_device_host_staged *b, int step) {
     return TUTTI_OK;
 }
 
-/* The sums to where the update reads them. */
+/* Copies the sums to where the update reads them. */
 static tutti_status put_grads(const tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -214,8 +215,9 @@ tutti_status tti_device_host_staged_copy_sums(tti_device_host_staged *b, const d
     size_t n = (size_t)tti_n_sums(setup), first = (size_t)setup->first_shard * n,
            last = (size_t)setup->last_shard * n;
     double *all = tti_exec_clear_sums(x);
-    if (!tti_pipe_of(x) || tti_instance_has_output(tti_exec_instance(x, 0, false),
-                                                   "loss_sum")) /* else another stage's */
+    if (!tti_pipe_of(x) ||
+        tti_instance_has_output(tti_exec_instance(x, 0, false),
+                                "loss_sum")) /* else the slot belongs to another stage */
         TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, all + first, sums + first,
                                     (last - first) * sizeof *sums));
     TTI_TRY(
@@ -239,7 +241,7 @@ tutti_status tti_device_host_staged_sums(tti_device_host_staged *b, double *sums
     return tti_device_host_staged_put_sums(b, sums);
 }
 
-/* Each rank's parts in their own slots, zero elsewhere. */
+/* Each rank fills the slots of its own shards; all others are zero. */
 tutti_status tti_device_host_staged_joins(tti_device_host_staged *b, float *parts, size_t n) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -258,7 +260,7 @@ tutti_status tti_device_host_staged_joins(tti_device_host_staged *b, float *part
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_JOIN), -1, start, end);
     TTI_TRY(b->ops->queues.copy(TTI_QUEUE_COMPUTE, parts, joins->parts, n_all * sizeof *parts));
-    return b->ops->queues.sync(); /* the host's copy is used again by the next join */
+    return b->ops->queues.sync(); /* the next join reuses the host's copy */
 }
 
 tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words, size_t n) {
@@ -272,7 +274,7 @@ tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words
     int64_t start = tti_now_ns();
     if (tti_exec_has_partitions(setup))
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, partials, partials, n_sums, TUTTI_F64,
-                                      TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
+                                      TUTTI_SUM, TUTTI_ALG_AUTO)); /* only one term is nonzero */
     if (setup->divided)
         TTI_TRY(tti_divided_partials(setup->divided, setup->desc.plan, tti_update_of(x), n_sums));
     tti_exec_waited(x, tti_now_ns() - start);
@@ -280,7 +282,8 @@ tutti_status tti_device_host_staged_words(tti_device_host_staged *b, void *words
     return b->ops->queues.sync();
 }
 
-/* From and to the host's copy of the summed gradients; the parts cover the flat range. */
+/* Gathers parameters through the host's copy of the summed gradients. The partitions cover the flat
+ * range. */
 tutti_status tti_device_host_staged_gather(tti_device_host_staged *b) {
     tti_exec *x = b->x;
     const tti_setup *setup = tti_setup_of(x);

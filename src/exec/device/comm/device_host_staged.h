@@ -7,49 +7,50 @@
 
 typedef struct tti_device_host_staged tti_device_host_staged;
 
-/* Allocates host copies of the partial sums that peers read.  Collective.  On success *out is owned
+/* Allocates host copies of the partial sums, which peers read. Collective. On success *out is owned
  * by the caller and borrows x. */
 tutti_status tti_device_host_staged_create(tti_exec *x, tti_device_host_staged **out);
 void tti_device_host_staged_destroy(tti_device_host_staged *host_staged); /* takes NULL */
 
-/* Shards were redistributed: memory for as many partial sums as the worker with the most has.
- * Collective. */
+/* Call after shards were redistributed: allocates as many partial sums as the worker with the most
+ * needs. Collective. */
 tutti_status tti_device_host_staged_grow(tti_device_host_staged *host_staged);
 
-/* For a worker with a shard of the summed gradients: its last shard has reached a step of its
- * program, and the completed gradients are copied to the host. */
+/* For a worker with sharded gradients: its last shard has reached a step of its program. Copies the
+ * completed gradients to the host. */
 tutti_status tti_device_host_staged_after(tti_device_host_staged *host_staged, int step);
 
-/* Copies the summed gradients to tti_exec_grads, or the own ones to x->sharded->own_grads; for
- * parameters of several stages, the sum over all of them.  Nothing to do for a single worker. */
+/* Copies the summed gradients to tti_exec_grads, or this worker's partition to
+ * x->sharded->own_grads. For parameters of several stages: the sum over all stages. Does nothing
+ * for a single worker. */
 tutti_status tti_device_host_staged_grads(tti_device_host_staged *host_staged);
 
-/* When the device had computed the gradients of the newest step, and when the sums of all workers
- * were there; tti_now_ns, 0: there was none. */
+/* Times (tti_now_ns) when the device had computed the gradients of the newest step, and when they
+ * had been summed over all workers. 0: no such step. */
 int64_t tti_device_host_staged_computed(const tti_device_host_staged *host_staged);
 int64_t tti_device_host_staged_summed(const tti_device_host_staged *host_staged);
 
-/* Their host memory, [n_flat]: the only copy with desc.offload. */
+/* Their host memory, [n_flat]. With desc.offload it is the only copy. */
 float *tti_device_host_staged_sum(const tti_device_host_staged *host_staged);
 
-/* Sums, hashes and votes of all workers; sums [V][tti_n_sums] of the device receive those of the
- * shards. */
+/* Reduces sums, hashes and votes over all workers. sums [V][tti_n_sums] on the device receives the
+ * sums of the shards. */
 tutti_status tti_device_host_staged_sums(tti_device_host_staged *host_staged, double *sums,
                                          bool vote);
 
-/* The two halves: x->sums become those of this worker's shards, the rest 0; and the device receives
- * those of all shards. */
+/* The two halves of it: copies the sums of this worker's shards to x->sums and clears the rest;
+ * copies the sums of all shards back to the device. */
 tutti_status tti_device_host_staged_copy_sums(tti_device_host_staged *host_staged,
                                               const double *sums);
 tutti_status tti_device_host_staged_put_sums(tti_device_host_staged *host_staged, double *sums);
 
-/* Values [V][n] of the device, of which this worker has those of its shards. */
+/* All-gathers values [V][n] of the device. This worker has those of its own shards. */
 tutti_status tti_device_host_staged_joins(tti_device_host_staged *host_staged, float *parts,
                                           size_t n);
 
-/* If workers have partitions of the state or parts of the model: completes n 32-bit words, which
- * are doubles, one or two for each block, 0 for other workers' blocks; and fetches the parameters
- * of others. */
+/* For workers with partitions of the state or parts of the model: completes n 32-bit words
+ * (doubles, one or two per block, 0 for other workers' blocks), and fetches the parameters that
+ * others updated. */
 tutti_status tti_device_host_staged_words(tti_device_host_staged *host_staged, void *words,
                                           size_t n);
 tutti_status tti_device_host_staged_gather(tti_device_host_staged *host_staged);

@@ -17,9 +17,9 @@
 
 enum {
     ALIGN = 256,
-    TRIAL_ELEMS = 1024, /* that every inbox has */
+    TRIAL_ELEMS = 1024, /* every inbox has as many */
     TURNS = 2,
-    MOST_ELEMS = 1 << 21 /* of a gradient that travel at once */
+    MOST_ELEMS = 1 << 21 /* of a gradient that is sent in one message */
 };
 
 struct tti_device_p2p {
@@ -27,8 +27,9 @@ struct tti_device_p2p {
     const tti_device_ops *ops;
     char *inbox;
     size_t n_bytes;
-    size_t *at;           /* [n_slots]: where a slot lies in the inbox of its reader */
-    size_t tp_half_bytes; /* twice as many bytes lie in front of them: what all stages add */
+    size_t *at; /* [n_slots]: offset of the slot in the inbox of its reader */
+    size_t
+        tp_half_bytes; /* the inbox begins with twice as many bytes, for the sums over all stages */
     int n_slots, n_notes;
     void *group; /* NULL: not connected */
     tti_device_line line;
@@ -36,7 +37,7 @@ struct tti_device_p2p {
     bool overlapped;
 };
 
-/* ---- slots: those of the mailbox, then those of parameters on several stages ---- */
+/* ---- slots: first those of the mailbox, then those of parameters on several stages ---- */
 
 static int n_others(const tti_tied_param *tied) { return tied->n_stages - 1; }
 
@@ -47,8 +48,7 @@ static int count_slots(const tti_pipe *pipe) {
     return n;
 }
 
-/* From a stage to the first one that has the parameter, or back: the first of its alternating
- * slots. */
+/* The first of the alternating slots from a stage to the parameter's first stage, or back. */
 static int tied_slot(const tti_pipe *pipe, int tied, int stage, bool back) {
     const tti_stages *s = pipe->stages;
     int slot = pipe->n_slots;
@@ -59,7 +59,7 @@ static int tied_slot(const tti_pipe *pipe, int tied, int stage, bool back) {
 
 static int first_with(const tti_tied_param *tied) { return tied->stages[0]; }
 
-/* A quarter of it, so that both ends have something to do. */
+/* A quarter of the parameter, so that both ends work at the same time. */
 static size_t chunk_of(size_t n_elems) {
     size_t part = (n_elems / 4 + ALIGN) / ALIGN * ALIGN;
     return TTI_MIN(part, (size_t)MOST_ELEMS);
@@ -70,8 +70,8 @@ static void place(size_t *at, size_t *n_bytes, size_t more) {
     *n_bytes += (more + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Slots of a parameter that this stage reads: of the first one all slots to it, of another stage
- * those back from it. */
+/* The slots of a parameter that this stage reads: on its first stage those from all others, on
+ * another stage those back from the first. */
 static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, size_t *at,
                        size_t *n_bytes) {
     const tti_stages *s = pipe->stages;
@@ -87,13 +87,14 @@ static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, s
     }
 }
 
-/* Sums of shards, hashes and votes; the same on all stages. */
+/* Sums of shards, hashes and votes; equal on all stages. */
 static size_t most_tp_bytes(const tti_setup *setup) {
     size_t n = tti_n_shard_sums(setup) + 3 * (size_t)setup->n_ranks;
     return (n * sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Bytes of the inbox; at [n_slots], may be NULL: where slots that this stage reads lie in it. */
+/* Bytes of the inbox. at [n_slots], may be NULL: offsets in it of the slots that this stage
+ * reads. */
 static size_t lay_out(const tti_setup *setup, const tti_pipe *pipe, size_t *at) {
     size_t n_bytes = 2 * most_tp_bytes(setup);
     for (int i = 0; i < pipe->n_slots; i++)
@@ -108,7 +109,7 @@ size_t tti_device_p2p_bytes(const tti_exec *x) {
     return pipe ? lay_out(tti_setup_of(x), pipe, NULL) : 0;
 }
 
-/* The reader of a slot; its writer is the reader of the opposite one. */
+/* The reader of a slot. Its writer is the reader of the slot in the opposite direction. */
 static int reader_of(const tti_pipe *pipe, int slot) {
     const tti_stages *s = pipe->stages;
     if (slot < pipe->n_slots) return pipe->slots[slot].to;
@@ -129,7 +130,7 @@ static int writer_of(const tti_pipe *pipe, int slot) {
     return reader_of(pipe, turn < TURNS ? slot + TURNS : slot - TURNS);
 }
 
-/* ---- the inbox, and where the others' slots lie in theirs ---- */
+/* ---- the inbox, and the offsets of slots in other stages' inboxes ---- */
 
 static tutti_status ask_places(tti_device_p2p *m, const size_t *mine) {
     int n_stages = tti_pipe_of(m->x)->stages->n_stages;
@@ -154,7 +155,8 @@ static tutti_status alloc_inbox(tti_device_p2p *m) {
         m->n_bytes = lay_out(tti_setup_of(m->x), tti_pipe_of(m->x), mine);
         m->inbox = tti_setup_of(m->x)->desc.backend->alloc(m->n_bytes);
         st = m->inbox ? ask_places(m, mine)
-                      : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for values of other stages",
+                      : tti_fail(TUTTI_E_NOMEM,
+                                 "pipeline: cannot allocate %zu bytes for values of other stages",
                                  m->n_bytes);
     }
     free(mine);
@@ -165,7 +167,7 @@ void *tti_device_p2p_address(const tti_device_p2p *m, int slot) { return m->inbo
 
 /* ---- connecting ---- */
 
-/* The same on all workers. */
+/* Equal on all workers. */
 static bool is_wanted(const tti_setup *setup) {
     const tti_device_ops *ops = setup->desc.backend->device;
     return ops->collectives.connect && ops->p2p.send && !setup->desc.offload &&
@@ -210,7 +212,7 @@ tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
     if (st != TUTTI_E_UNSUPPORTED) return st;
     tti_str_printf(&m->transport, "through the host: %.300s", tutti_last_error());
     tti_clear_error();
-    m->ops->collectives.disconnect(m->group); /* which other stages could not */
+    m->ops->collectives.disconnect(m->group); /* some other stage could not connect */
     m->group = NULL;
     return TUTTI_OK;
 }
@@ -260,7 +262,7 @@ tutti_status tti_device_p2p_send(tti_device_p2p *m, int slot, const void *src, s
     return send_value(m, slot, src, n_bytes, true);
 }
 
-/* Places take turns: one that is a later place by now is as good. */
+/* Events are reused in turn. Waiting for a later one is as good. */
 tutti_status tti_device_p2p_record(tti_device_p2p *m, int *where) {
     *where = TTI_SUM_EVENTS + m->n_notes++ % TTI_P2P_EVENTS;
     return m->ops->queues.record_event(TTI_QUEUE_PEER, *where);
@@ -276,7 +278,7 @@ tutti_status tti_device_p2p_release(tti_device_p2p *m, int slot) {
 
 /* ---- parameters on several stages ---- */
 
-/* A gradient on its way through slots. */
+/* A gradient that is sent through slots. */
 typedef struct tied_grad {
     int tied;
     const tti_tied_param *param;
@@ -305,7 +307,7 @@ static tutti_status sum_tied(tti_device_p2p *m) {
                        .n_elems = plan->slots[index].n_elems,
                        .chunk = chunk_of(plan->slots[index].n_elems)};
         if (plan->slots[index].is_copy) {
-            /* A stage sends all it has, and takes the sums as they come. */
+            /* Sends the whole gradient chunk by chunk, and receives each sum when it is ready. */
             int stage = tti_pipe_of(m->x)->stages->stage;
             TTI_TRY(m->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
             for (size_t i = 0; i < g.n_elems; i += g.chunk)
@@ -321,7 +323,8 @@ static tutti_status sum_tied(tti_device_p2p *m) {
             }
         }
         for (size_t i = 0; !plan->slots[index].is_copy && i < g.n_elems; i += g.chunk) {
-            /* The first stage adds a chunk of each of the others, in their order. */
+            /* The parameter's first stage adds one chunk of each other stage, in the order of
+             * stages. */
             size_t n = length_of(&g, i);
             for (int k = 1; k < g.param->n_stages; k++) {
                 int slot = slot_of(m, &g, g.param->stages[k], false, i);

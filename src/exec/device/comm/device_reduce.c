@@ -20,26 +20,27 @@ struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
     void *group;
-    void *library;    /* a second one, of buckets that it sums faster; NULL: none */
-    void *update;     /* which makes the sums of recorded steps as well; NULL: none does */
-    int first_joined; /* bucket: it and those after it are summed in the update */
-    tti_device_compress *compress; /* the compressed message that is summed instead of gradients;
-                                      NULL: gradients are */
+    void *library; /* a second group, for the buckets that the library sums faster; NULL: none */
+    void *update;  /* a group whose update kernel also sums the gradients of captured steps; NULL:
+                      none */
+    int first_joined;              /* this bucket and those after it are summed in the update */
+    tti_device_compress *compress; /* the compressed message replaces the gradients; NULL: gradients
+                                      are not compressed */
     tti_bucket_algorithms algorithms;
-    int *hosts;        /* [n_ranks]: of each rank */
-    int *shard_bounds; /* [n_ranks + 1]: of the last join: first shard of each rank */
+    int *hosts;        /* [n_ranks]: the host of each rank */
+    int *shard_bounds; /* [n_ranks + 1]: the first shard of each rank at the last join */
     int next_bucket;
-    bool after_shards; /* recorded sums begin when all gradients are there */
-    bool compresses;   /* since a step */
+    bool after_shards; /* sums of captured steps begin when all gradients are complete */
+    bool compresses;   /* true from the first compressed step on */
     bool overlapped, has_summed, has_gathered;      /* in this step */
-    tti_device_partitions sources[TTI_MAX_SOURCES]; /* what others fetch */
-    size_t
-        *at; /* [n_buckets][n_partials]: where buckets are in partials; NULL: as in flat arrays */
+    tti_device_partitions sources[TTI_MAX_SOURCES]; /* arrays that other ranks fetch */
+    size_t *at; /* [n_buckets][n_partials]: offsets of buckets in the partials; NULL: as in the flat
+                   arrays */
     size_t *whole_bounds; /* [n_ranks][n_buckets][n_ranks + 1]: in group r * n_buckets + b rank r
-                             has bucket b; NULL: arrays are not broadcast */
-    int *events;          /* [n_buckets]: where their sums are in the queue */
-    int next_event;       /* of those places, which take turns */
-    tutti_status status;  /* of what went wrong while shards were put to work */
+                             has all of bucket b; NULL: arrays are not broadcast */
+    int *events;          /* [n_buckets]: event after the bucket's sum */
+    int next_event;       /* events are reused in turn */
+    tutti_status status;  /* the first failure while shards were launched */
 };
 
 /* ---- connecting ---- */
@@ -49,8 +50,8 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
     return tutti_comm_all_gather(tti_setup_of(x)->desc.comm, src, dst, n_bytes, TUTTI_U8);
 }
 
-/* Checks any worker of the job, like device.c: one that is lost in another group blocks those
- * of this one too, and all groups are asked which worker is late (tti_device_late). */
+/* Checks all workers of the job, as device.c does: a worker that is lost in another group blocks
+ * this group too, and all groups are asked which worker is late (tti_device_late). */
 static tutti_status check_workers(void *user) {
     tti_exec *x = user;
     const tti_setup *setup = tti_setup_of(x);
@@ -92,7 +93,7 @@ static int n_partials_of(const tti_setup *setup) {
     return setup->desc.fast ? 1 : setup->acc.n_partials;
 }
 
-/* Gradients that exist only until they are summed have separate memory. */
+/* Gradients that exist only until they are summed have their own memory. */
 static tutti_status find_places(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -112,12 +113,13 @@ static tutti_status find_places(tti_device_reduce *r) {
     return TUTTI_OK;
 }
 
-/* Fast mode: the sum of a worker's own shards travels rounded. */
+/* True in fast mode if the sum of a worker's own shards is rounded before it is sent. */
 static bool is_rounded(const tti_setup *setup) {
     return setup->desc.fast && setup->desc.wire != TUTTI_F32;
 }
 
-/* Elements that every partial sum has; a rounded one, which is the only one, has all. */
+/* Number of elements that every partial sum has.  A rounded sum is the only one and has all
+ * elements. */
 static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
     const tti_sharded *sharded = tti_sharded_of(x);
     size_t n = setup->desc.plan->n_flat;
@@ -126,13 +128,13 @@ static size_t n_shared_elems(const tti_setup *setup, const tti_exec *x) {
     return is_short ? TTI_MIN(n, sharded->grads.n_elems) : n;
 }
 
-/* Whether a worker may get whole arrays from another one. */
+/* True if a worker may receive whole arrays from another one. */
 static bool can_broadcast(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     return setup->desc.elastic && !tti_exec_has_partitions(setup) && !tti_offload_of(x);
 }
 
-/* The groups of a broadcast. */
+/* Computes the partitions of a broadcast: in the groups of a rank, it has everything. */
 static tutti_status find_whole_bounds(tti_device_reduce *r) {
     const tti_setup *setup = tti_setup_of(r->x);
     const tti_plan *plan = setup->desc.plan;
@@ -149,8 +151,8 @@ static tutti_status find_whole_bounds(tti_device_reduce *r) {
     return TUTTI_OK;
 }
 
-/* Parameters, and averages where they are fetched, too; of a broadcast the first partial sum, into
- * which the source copies its array. */
+/* Lists the arrays that other ranks fetch: parameters, fetched averages, and for a broadcast the
+ * first partial sum, into which the source copies its array. */
 static int find_sources(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -160,7 +162,7 @@ static int find_sources(tti_device_reduce *r) {
         return 1;
     }
     bool averages = tti_sharded_of(x) && tti_exec_array(x, TTI_STATE_EMA);
-    float *low_copies = tti_exec_low_copies(x); /* not of sharded parameters */
+    float *low_copies = tti_exec_low_copies(x); /* NULL with sharded parameters */
     r->sources[TTI_FROM_PARAMS] = (tti_device_partitions){
         .data = tti_exec_array(x, TTI_STATE_PARAMS),
         .places = tti_exec_has_sharded_params(x) ? setup->share.from : NULL};
@@ -172,7 +174,7 @@ static int find_sources(tti_device_reduce *r) {
     return averages || low ? 2 : 1;
 }
 
-/* An algorithm, and the group in addition to which it is connected; NULL: none. */
+/* An algorithm, and the existing group that it is connected in addition to; NULL: none. */
 typedef struct connection {
     tti_device_algorithm algorithm;
     void *with;
@@ -189,7 +191,7 @@ static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *te
     for (size_t b = 0; b < n_buckets; b++)
         n_most = TTI_MAX(n_most, setup->desc.plan->buckets[b].n_elems);
     bool rounds = is_rounded(setup) || tti_exec_rounds_partials(&setup->desc);
-    /* Sums of own parts go to where their places are not taken again. */
+    /* Sums of this worker's partitions go to memory that is not reused in this step. */
     tti_device_partitions sums = {0};
     if (tti_sharded_of(x))
         sums = (tti_device_partitions){.data = tti_sharded_of(x)->own_grads,
@@ -311,7 +313,7 @@ static tutti_status connect_all(tti_device_reduce *r, const tti_device_term *ter
         return connect_compress(r, terms, n_terms, transport);
     TTI_TRY(tti_bucket_algorithms_init(x, &r->algorithms));
     bool is_library = strcmp(tti_str_text(transport), r->algorithms.table.library) == 0;
-    if (is_library) return TUTTI_OK; /* which is all there is */
+    if (is_library) return TUTTI_OK; /* the library is the only group */
     TTI_TRY(connect_library(r, terms, n_terms));
     tti_bucket_algorithms_describe(&r->algorithms, setup->desc.plan->n_buckets, transport);
     return TUTTI_OK;
@@ -376,7 +378,8 @@ const uint32_t *tti_device_reduce_failure(const tti_device_reduce *r) {
     return r->ops->collectives.failure(r->group);
 }
 
-/* If the compute queue waits for the communication queue, the sums there wait for other workers. */
+/* True if the compute queue waits for the communication queue, whose sums wait for other
+ * workers. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
     bool waits_itself = !tti_sharded_of(r->x) && !r->compress &&
                         tti_shard_map_is_even(&tti_setup_of(r->x)->shard_map);
@@ -397,14 +400,14 @@ void tti_device_reduce_begin(tti_device_reduce *r, bool overlapped) {
 
 bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->overlapped && r->update; }
 
-/* Whether buckets are summed as they are completed, and not at the end. */
+/* True if buckets are summed as they are completed, false if at the end. */
 static bool sums_at_once(const tti_device_reduce *r) {
     if (tti_sharded_of(r->x)) return true;
     bool begins_early = r->update ? r->first_joined > 0 : !r->after_shards;
     return r->overlapped && begins_early;
 }
 
-/* Whether the update adds this bucket between workers. */
+/* True if the update adds this bucket between workers. */
 static bool is_joined(const tti_device_reduce *r, int bucket) {
     return tti_device_reduce_updates(r) && bucket >= r->first_joined;
 }
@@ -413,7 +416,7 @@ bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
     return sums_at_once(r) && w == tti_setup_of(r->x)->acc.n_micro_groups - 1;
 }
 
-/* The part of a bucket whose sum is at hand, to where its place is not taken again. */
+/* Copies this worker's partition of the bucket's sum to memory that is not reused in this step. */
 static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -426,8 +429,8 @@ static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
                                (part[1] - part[0]) * sizeof *own);
 }
 
-/* A value that is rounded before it is sent and again as a sum takes as many bytes both ways as f32
- * parts take one way, and is one sum for all. */
+/* Rounding values before they are sent and the sum once more moves as many bytes in both directions
+ * as f32 partitions do in one, and all workers get the same sum. */
 static tutti_status sum_rounded(tti_device_reduce *r, int i, bool overlapped) {
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -442,13 +445,13 @@ static tutti_status sum_rounded(tti_device_reduce *r, int i, bool overlapped) {
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
     const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[i];
     bool whole = tti_pipe_has_tied(tti_setup_of(r->x)->desc.plan, b->first,
-                                   b->n_elems); /* other stages add to it */
+                                   b->n_elems); /* other stages add to this bucket */
     if (tti_exec_has_partitions(tti_setup_of(r->x)) && !whole && is_rounded(tti_setup_of(r->x)))
         return sum_rounded(r, i, overlapped);
     if (tti_exec_has_partitions(tti_setup_of(r->x)) && !whole)
         return r->ops->collectives.reduce_scatter(r->group, (size_t)i, overlapped);
     if (r->compresses) {
-        /* A library may connect for the second message, too: see sum_next. */
+        /* The library may also connect for the second message: see sum_next. */
         TTI_TRY(tti_device_compress_begin(r->compress, i, overlapped));
         if (!r->overlapped) TTI_TRY(tti_device_reduce_rest(r));
         if (!r->overlapped) TTI_TRY(tti_device_reduce_barrier(r));
@@ -461,9 +464,10 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool overlapped) {
 
 static tutti_status sum_next(tti_device_reduce *r) {
     const tti_bucket *b = &tti_setup_of(r->x)->desc.plan->buckets[r->next_bucket++];
-    TTI_TRY(tti_device_tp_wait(tti_tp_of(r->x))); /* gradients that it gave */
+    TTI_TRY(tti_device_tp_wait(
+        tti_tp_of(r->x))); /* waits for the gradients that TP collectives produce */
     if (sums_at_once(r)) {
-        /* Merges the range of a bucket, which run_shards leaves to this function. */
+        /* Merges the bucket, which run_shards leaves to this function. */
         const tti_setup *setup = tti_setup_of(r->x);
         tti_exec_merge(r->x, &setup->acc.micro_groups[setup->acc.n_micro_groups - 1], b->first,
                        b->first + b->n_elems);
@@ -476,10 +480,10 @@ static tutti_status sum_next(tti_device_reduce *r) {
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     r->has_summed = true;
-    bool is_last =
-        r->next_bucket == tti_setup_of(r->x)->desc.plan->n_buckets; /* the update waits for it */
-    /* The library may take memory or connect when it is first asked for a size, which must not meet
-     * a kernel that waits for a peer. */
+    bool is_last = r->next_bucket ==
+                   tti_setup_of(r->x)->desc.plan->n_buckets; /* the update waits for the last sum */
+    /* At its first call for a size the library may allocate memory or connect.  That must not
+     * happen while a kernel waits for a peer. */
     bool alone = !r->overlapped && (tti_sharded_of(r->x) || r->library || r->compress);
     if (alone) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
@@ -511,15 +515,16 @@ void tti_device_reduce_after(tti_device_reduce *r, int step) {
 
 int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_bucket; }
 
-/* Captured graphs that differ between ranks may run in different orders, and two that wait for the
- * other half of each other would deadlock: they are serialized. */
+/* Captured graphs that differ between ranks may run in different orders.  Two of them that each
+ * wait for the other would deadlock, so they are serialized. */
 static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_queue before) {
     return tti_shard_map_is_even(&tti_setup_of(r->x)->shard_map)
                ? TUTTI_OK
                : r->ops->queues.order(after, before);
 }
 
-/* Before a synchronization of all workers in the compute queue, which overlaps with the sums. */
+/* Call before a synchronization of all workers in the compute queue, which overlaps with the
+ * sums. */
 static tutti_status begin_gather(tti_device_reduce *r) {
     r->has_gathered = true;
     return r->has_summed ? come_after(r, TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM) : TUTTI_OK;
@@ -572,7 +577,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     return r->overlapped ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
-/* Whether the update can make the sums from this bucket on; the same on all ranks. */
+/* True if the update can compute the sums from this bucket on.  Equal on all ranks. */
 static tutti_status can_join(tti_device_reduce *r, void *update, int bucket, bool *can) {
     const tti_setup *setup = tti_setup_of(r->x);
     size_t first = bucket ? setup->desc.plan->buckets[bucket].first : 0;
@@ -580,7 +585,7 @@ static tutti_status can_join(tti_device_reduce *r, void *update, int bucket, boo
     return tti_device_agree(setup, can);
 }
 
-/* Whether there is a last bucket, and all others lie before it in the flat arrays. */
+/* True if there is a last bucket and all others precede it in the flat arrays. */
 static bool is_last_in_memory(const tti_plan *plan) {
     for (int b = 0; b + 1 < plan->n_buckets; b++)
         if (plan->buckets[b].first + plan->buckets[b].n_elems >
@@ -593,7 +598,7 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, t
     const tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
     bool can = false;
-    /* Nothing else may add to gradients, or gather, between the sums and the update. */
+    /* Nothing else may add to gradients or gather between the sums and the update. */
     bool is_plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !setup->desc.server;
     bool has_one_sum = is_plain && !tti_sharded_of(x) && !tti_exec_has_partitions(setup) &&
                        !r->library && !r->compress;
@@ -665,7 +670,7 @@ tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
 
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
                                      bool overlapped) {
-    r->has_summed = true; /* gathers come after it, too */
+    r->has_summed = true; /* later gathers also wait for the sums */
     if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, overlapped));
@@ -695,7 +700,7 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool overlapped) {
                             tti_span_of(TTI_SPAN_WAIT, "waiting for parameters"), -1);
 }
 
-/* A gather of partitions that are all the source's. */
+/* A broadcast is a gather in which all partitions belong to the source. */
 tutti_status tti_device_reduce_broadcast(tti_device_reduce *r, float *array, int source) {
     const tti_setup *setup = tti_setup_of(r->x);
     const tti_plan *plan = setup->desc.plan;
@@ -710,12 +715,13 @@ tutti_status tti_device_reduce_broadcast(tti_device_reduce *r, float *array, int
     return tti_device_reduce_rest(r);
 }
 
-/* All-gathers the hashes into sums, after the values that all ranks share. */
+/* All-gathers the hashes into sums, behind the values that all ranks share. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report *report,
                                     double *sums) {
     const tti_setup *setup = tti_setup_of(r->x);
     size_t rank = (size_t)setup->rank;
-    double *hashes = sums + tti_device_n_shared_sums(setup); /* the bits of one for each rank */
+    double *hashes =
+        sums + tti_device_n_shared_sums(setup); /* one hash per rank, as the bits of a double */
     TTI_TRY(r->ops->queues.copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash,
                                 sizeof *hashes));
     if (!r->overlapped) TTI_TRY(tti_device_reduce_sync_and_barrier(r));
@@ -732,7 +738,7 @@ tutti_status tti_device_reduce_barrier(tti_device_reduce *r) {
     return tutti_comm_barrier(tti_setup_of(r->x)->desc.comm);
 }
 
-/* The group that was connected last checks for failures of the others. */
+/* The group that was connected last reports failures of the others. */
 tutti_status tti_device_reduce_await(tti_device_reduce *r, int event) {
     void *last = r->compress  ? tti_device_compress_group(r->compress)
                  : r->library ? r->library
@@ -746,7 +752,7 @@ size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
                : 0;
 }
 
-/* Elements of a partial sum: all, or those of the buckets in use. */
+/* Elements of a partial sum: all, or those of the buckets in flight. */
 static size_t n_rounded_elems(const tti_exec_desc *desc, const tti_sharded *sharded, int buffer) {
     return sharded && sharded->is_short[buffer] ? sharded->grads.n_elems : desc->plan->n_flat;
 }

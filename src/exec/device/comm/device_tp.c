@@ -1,9 +1,10 @@
 /* device_tp.c - the collectives of a tensor axis on devices.
  *
- * Devices that read each other's memory run them in a queue concurrent with the kernels, as part of
- * the captured graph.  Otherwise a value is copied to the host, the host communicates, and the
- * result is copied back.  The memory of a collective is reused by the next one; by then the copy
- * back is complete, since the compute queue is in order and the awaited copy out comes after it. */
+ * Devices that can read each other's memory run the collectives in a queue that overlaps with the
+ * kernels, as part of the captured graph.  Otherwise a value is copied to the host, the host
+ * communicates, and the result is copied back.  The memory of a collective is reused by the next
+ * one; by then the copy back is complete, since the compute queue is in order and the awaited copy
+ * out comes after it. */
 #include "exec/device/comm/device_tp.h"
 
 #include <stdlib.h>
@@ -20,26 +21,28 @@
 enum { TP_ALIGN = 256 };
 
 struct tti_device_tp {
-    const tti_tp_calls *calls; /* first: what programs see of it */
+    const tti_tp_calls *calls; /* must be the first member: programs see only this table */
     tti_exec *x;
     const tti_device_ops *ops;
     tutti_comm *comm;
     tti_device_line line;
     tti_str transport;
-    void *in, *out; /* pinned, through the host */
+    void *in, *out; /* pinned buffers for collectives through the host */
     void *scratch;
-    void *group; /* between devices; NULL: through the host */
+    void *group; /* of connected devices; NULL: through the host */
     void *staging;
     size_t tp_half_bytes;
-    size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
-    void *arena;   /* of the compute thread, which the others read and write; NULL: it allocates its
-                      own */
-    size_t inbox, arena_bytes; /* offset of terms sent by others, after the activations; and the
-                                  size of the whole */
-    bool joins;                /* norms between collectives are fused with them */
-    bool pushes;               /* and products bring them terms of the others */
+    size_t *joint; /* [n_nodes] of the shard program: bytes of the sum that starts here; 0: an
+                      earlier sum includes it */
+    void *arena;   /* the compute thread's arena, which other devices read and write; NULL: the
+                      compute thread allocates its own */
+    size_t inbox, arena_bytes; /* offset in the arena of terms from other workers, after the
+                                  activations; total size */
+    bool joins;                /* norms between collectives run fused with them */
+    bool pushes;               /* products also push their terms to the other workers */
     bool overlapped, alone, pending;
-    bool pulled; /* own rows are still being sent: a product waited only for those of others */
+    bool pulled; /* own rows are still being sent, because a product waited only for the rows of
+                    others */
 };
 
 /* The largest input, output and scratch of a program's collectives, in bytes. */
@@ -68,7 +71,7 @@ static room room_of(const tti_plan *plan) {
     room r = {.adds_floats = true};
     make_room(&plan->shard, &r);
     make_room(&plan->eval, &r);
-    /* Memory for sums that are computed together. */
+    /* Memory for adjacent sums that run as one. */
     for (int s = 0; s < plan->shard.n_steps; s++) {
         size_t n_bytes = tti_joint_bytes(&plan->shard, s);
         r.in = TTI_MAX(r.in, n_bytes);
@@ -77,9 +80,9 @@ static room room_of(const tti_plan *plan) {
     return r;
 }
 
-/* ---- sums that are computed together ---- */
+/* ---- adjacent sums that run as one ---- */
 
-/* Bytes of a sum, including those computed with it. */
+/* Bytes of a sum, including those that run with it. */
 static size_t sum_bytes(const tti_device_tp *e, const tti_node *node) {
     const tutti_graph *g = tti_setup_of(e->x)->desc.plan->shard.graph;
     bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
@@ -94,7 +97,8 @@ static tutti_status alloc_host(tti_device_tp *e) {
     e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
     e->scratch = malloc(r.scratch + 1);
     if (e->in && e->out && e->scratch) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for collectives",
+    return tti_fail(TUTTI_E_NOMEM,
+                    "exec: cannot allocate %zu bytes of pinned memory for collectives",
                     r.in + r.out);
 }
 
@@ -116,16 +120,16 @@ static tutti_status run_on_host(const tti_device_tp *e, const tti_kargs *a, size
                                  TUTTI_SUM, TUTTI_ALG_DIRECT);
 }
 
-/* ---- between devices: whether ---- */
+/* ---- between devices: conditions ---- */
 
-/* A stage may have no collective inside its layers, but the other sums of its workers involve all.
- */
+/* A stage may have no collective inside its layers, but all of them take part in the other sums of
+ * its workers. */
 static bool is_needed(const tti_setup *setup, const room *r) {
     const tti_mesh *mesh = setup->desc.mesh;
     return r->any || (mesh && mesh->tensor && mesh->size.stage > 1);
 }
 
-/* Whether a captured graph can hold collectives of floats.  The same on all workers. */
+/* True if a captured graph can contain collectives of floats.  Equal on all workers. */
 static bool is_wanted(const tti_setup *setup) {
     const tti_device_ops *ops = setup->desc.backend->device;
     bool can = ops->collectives.connect && ops->collectives.tp_collective;
@@ -135,7 +139,7 @@ static bool is_wanted(const tti_setup *setup) {
     return can && plain && stages && tti_shard_map_is_even(&setup->shard_map);
 }
 
-/* Values of programs, sums of shards, votes, squares of slots. */
+/* Bytes of the largest collective: values of programs, sums of shards, votes, squares of slots. */
 static size_t most_tp_bytes(const tti_setup *setup, const room *r) {
     size_t n_sums =
         (size_t)tti_device_n_reported(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
@@ -149,15 +153,15 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
 
-/* Whether the arena contains everything of a norm that the others access. */
+/* True if everything of a norm that other devices access lies in the arena. */
 static bool is_reached(const tti_program *program, const tti_collective_norm *joint) {
     const tti_buf *bufs = program->bufs;
     return (!joint->scatter || bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA) &&
            (!joint->gather || bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA);
 }
 
-/* Norms with collectives on both sides; those with one, and gathers alone, where devices open rows.
- */
+/* True for norms with collectives on both sides.  If the device supports open rows: also for norms
+ * with one collective, and for single gathers. */
 static bool takes(const tti_device_ops *ops, const tti_collective_norm *joint) {
     return (joint->scatter && joint->gather) || ops->fusions.open_rows;
 }
@@ -175,7 +179,7 @@ static int product_of(const tti_device_ops *ops, const tti_program *program, int
     return ops->fusions.can_push(program->steps[p], (size_t)joint->n_rows, n_ranks) ? p : -1;
 }
 
-/* Bytes of the largest value that the others send to an inbox. */
+/* Bytes of the largest value that other workers send to an inbox. */
 static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program, int n_ranks) {
     tti_collective_norm joint;
     size_t most = 0;
@@ -199,7 +203,7 @@ size_t tti_device_tp_bytes(const tti_setup *setup) {
                    inbox_bytes(setup->desc.backend->device, &plan->eval, n_ranks));
 }
 
-/* A digest of the offsets that the others access; 0: there is no norm between collectives. */
+/* A digest of the offsets that other devices access; 0: there is no norm between collectives. */
 static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *program, int n_ranks,
                              uint64_t hash) {
     tti_collective_norm joint;
@@ -213,7 +217,7 @@ static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *progr
     return hash;
 }
 
-/* Allocates the arena here if all workers have the same offsets in theirs. */
+/* Allocates the arena here if all workers have equal offsets in theirs. */
 static tutti_status alloc_arena(tti_device_tp *e) {
     const tti_setup *setup = tti_setup_of(e->x);
     int n_ranks = tutti_comm_n_ranks(e->comm);
@@ -257,7 +261,7 @@ static void leave(tti_device_tp *e) {
     e->staging = NULL;
 }
 
-/* Connects only if all workers got the memory. */
+/* Connects only if every worker could allocate its memory. */
 static tutti_status try_devices(tti_device_tp *e, const room *r) {
     bool good = false;
     TTI_TRY(tti_device_have_own(tti_setup_of(e->x), &good));
@@ -361,7 +365,7 @@ static tutti_status put_alone(tti_device_tp *e) {
     return tutti_comm_barrier(e->comm);
 }
 
-/* Waits until it has ended, or a peer is lost. */
+/* Waits until the collective has completed or a peer is lost. */
 static tutti_status end_alone(tti_device_tp *e) {
     if (e->overlapped) return TUTTI_OK;
     TTI_TRY(tti_device_tp_wait(e));
@@ -383,7 +387,7 @@ static tutti_status enqueue_collective(tti_device_tp *e, const tti_tp_collective
     return end_alone(e);
 }
 
-/* Overlapped with the next kernels. */
+/* Overlaps with the next kernels. */
 static tutti_status gather_rows(tti_device_tp *e, const tti_device_norm *norm) {
     TTI_TRY(e->ops->queues.order(TTI_QUEUE_PEER, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TP));
@@ -397,8 +401,8 @@ static tutti_status gather_rows(tti_device_tp *e, const tti_device_norm *norm) {
 static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool overlapped) {
     norm->kept =
         overlapped && e->overlapped && norm->pushed && !norm->stays && e->ops->fusions.gather_rows;
-    /* In the compute queue, where each kernel waits for the previous one only: waiting for two
-     * queues takes longer. */
+    /* Runs in the compute queue, where each kernel waits only for the previous one.  Waiting for
+     * two queues takes longer. */
     const tti_device_ops *ops = e->ops;
     if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
     TTI_TRY(put_alone(e));
@@ -413,14 +417,14 @@ static tutti_status norm_between(tti_device_tp *e, tti_device_norm *norm, bool o
     return norm->kept ? gather_rows(e, norm) : TUTTI_OK;
 }
 
-/* The other workers have read what was sent before: their rows have arrived, which they send
- * afterwards. */
+/* Other workers have read the previous message by now: they send their rows after reading it, and
+ * those have arrived. */
 static tutti_status push(tti_device_tp *e, const tti_device_push *push) {
     if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
     return e->ops->fusions.push(e->group, push);
 }
 
-/* The own rows are there for the next step, those of others come beside it. */
+/* The own rows are ready for the next step, while those of other workers still arrive. */
 static tutti_status open_rows(tti_device_tp *e, tti_device_norm *rows) {
     const tti_device_ops *ops = e->ops;
     if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
@@ -532,13 +536,13 @@ tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out) {
     e->x = x;
     e->ops = setup->desc.backend->device;
     e->comm = setup->desc.mesh ? setup->desc.mesh->tensor : NULL;
-    /* Only if gradients are laid out as the flat arrays say. */
+    /* Only if gradients are laid out as in the flat arrays. */
     const tti_program *program = &tti_setup_of(e->x)->desc.plan->shard;
     e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
     if (!e->joint) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int s = 0; s < program->n_steps; s++)
         e->joint[program->steps[s]->id] = tti_joint_bytes(program, s);
-    /* Stages have separate programs; either all workers connect or none does. */
+    /* Stages have different programs, but either all workers connect or none does. */
     bool wanted = e->comm && is_wanted(setup), adds = r.adds_floats;
     if (wanted) TTI_TRY(tti_device_agree(setup, &adds));
     return wanted && adds ? connect_devices(e, &r) : alloc_host(e);

@@ -1,4 +1,5 @@
-/* device_memory.c - computes the memory of a step before anything is allocated.
+/* device_memory.c - computes the memory of a step before anything is allocated; batches of bytes
+ * and resident samples.
  *
  * Shards of half the rows have half the activations, and at most one more gradient buffer, because
  * the tree of the sum grows by a level; scratch of kernels, which may be a workspace of fixed size,
@@ -17,13 +18,14 @@ static tutti_status alloc_memory(const tti_bytes_desc *d, tti_bytes *bytes) {
     size_t b = d->target_bytes / sizeof(int32_t), n = shard_bytes(d);
     if (n_channels < 1 || n_channels > TTI_MAX_BYTE_TABLES || b == 0 || n % b != 0 ||
         n / b % (size_t)n_channels != 0)
-        return tti_fail(TUTTI_E_INVALID, "exec: %zu bytes are no %zu samples of %d channels", n, b,
-                        (int)n_channels);
+        return tti_fail(TUTTI_E_INVALID, "exec: %zu bytes do not hold %zu samples of %d channels",
+                        n, b, (int)n_channels);
     bytes->n_bytes = n * (size_t)d->n_shards;
     bytes->x = d->backend->alloc(bytes->n_bytes);
     bytes->value = d->backend->alloc(TTI_MAX_BYTE_TABLES * 256 * sizeof(float));
     if (bytes->x && bytes->value) return TUTTI_OK;
-    return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", bytes->n_bytes);
+    return tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of device memory",
+                    bytes->n_bytes);
 }
 
 tutti_status tti_bytes_copy(const tti_bytes_desc *d, tti_bytes *bytes) {
@@ -58,16 +60,18 @@ void tti_bytes_release(const tti_backend *backend, tti_bytes *bytes) {
 
 /* ---- keeps the samples of a data set on the device ---- */
 
-/* Elements of 4 bytes from one shard's values to the next. */
+/* Distance between two shards' values, in elements of 4 bytes. */
 static int64_t stride_of(size_t n_bytes) { return (int64_t)((n_bytes + 255) / 256 * 64); }
 
 static tutti_status alloc_on_device(const tti_resident_desc *d, void *where, size_t n_bytes) {
     void *memory = d->backend->alloc(n_bytes);
     memcpy(where, &memory, sizeof memory);
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
+    return memory ? TUTTI_OK
+                  : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of device memory",
+                             n_bytes);
 }
 
-/* A copy on the device of an array of the host. */
+/* Copies a host array to the device. */
 static tutti_status upload(const tti_resident_desc *d, void *where, const void *from,
                            size_t n_bytes) {
     void *memory;
@@ -108,7 +112,7 @@ tutti_status tti_resident_create(const tti_resident_desc *d, tti_resident *out) 
 void tti_resident_release(const tti_backend *backend, tti_resident *resident) {
     tti_gather *g = &resident->gather;
     size_t n = (size_t)g->n_shards, element = sizeof(float);
-    void *x = NULL, *y = NULL, *value = NULL; /* ours, though kernels only read them */
+    void *x = NULL, *y = NULL, *value = NULL; /* allocated here, though kernels only read them */
     memcpy(&x, &g->samples.x, sizeof x);
     memcpy(&y, &g->samples.y, sizeof y);
     memcpy(&value, &g->samples.value, sizeof value);
@@ -160,7 +164,7 @@ static void print_bytes(tti_str *str, size_t n_bytes) {
         tti_str_printf(str, "%.2f GiB", mib / 1024);
 }
 
-/* The same step with factor times the shards; false: there can be no such number. */
+/* The same step with factor times as many shards; false: not possible. */
 static bool cut(const tti_device_need *n, int factor, tti_device_need *out) {
     if (factor > n->rows || n->n_shards > n->most_shards / factor) return false;
     *out = *n;
@@ -171,8 +175,8 @@ static bool cut(const tti_device_need *n, int factor, tti_device_need *out) {
     return true;
 }
 
-/* Each worker with a part of the optimizer's state, from level 2 on of gradients, on 3 of
- * parameters; false: it is so, or cannot be. */
+/* The step with sharded optimizer state, from level 2 on gradients too, with level 3 also
+ * parameters. false: it is so already, or not possible. */
 static bool split(const tti_device_need *n, int level, tti_device_need *out) {
     *out = *n;
     out->state = n->flat / (size_t)TTI_MAX(n->n_ranks, 1);
@@ -181,7 +185,7 @@ static bool split(const tti_device_need *n, int level, tti_device_need *out) {
     return out->grads > 0;
 }
 
-/* The state on the host; false: it is there, or cannot be. */
+/* The step with the optimizer state on the host; false: it is there already, or not possible. */
 static bool offload(const tti_device_need *n, tti_device_need *out) {
     *out = *n;
     out->n_states = out->n_emas = 0;

@@ -10,25 +10,25 @@
 #include "base/error.h"
 #include "exec/worker/desc.h"
 
-/* Zero at first; memory is allocated for the first such batch. */
+/* Zero-initialized; memory is allocated for the first batch of bytes. */
 typedef struct tti_bytes {
-    uint8_t *x;   /* device, every shard of the worker */
+    uint8_t *x;   /* device memory for all shards of the worker */
     float *value; /* device [TTI_MAX_BYTE_TABLES][256] */
     size_t n_bytes;
 } tti_bytes;
 
 typedef struct tti_bytes_desc {
-    const tti_backend *backend; /* with a device that is open */
-    const tti_step_desc *step;  /* with a table: step->value is not NULL */
-    int n_shards;               /* of the worker */
+    const tti_backend *backend; /* with an open device */
+    const tti_step_desc *step;  /* has a table: step->value is not NULL */
+    int n_shards;               /* shards of the worker */
     size_t x_bytes, target_bytes;
 } tti_bytes_desc;
 
-/* Puts the bytes of the shards and the table into the copy queue. */
+/* Enqueues the copies of the shards' bytes and of the table in the copy queue. */
 tutti_status tti_bytes_copy(const tti_bytes_desc *desc, tti_bytes *bytes);
 
-/* Puts the making of shard s into the copy queue: x [b][n_elems] floats on the device, zeros where
- * target [b], which is there, is below 0. */
+/* Enqueues the conversion of shard s in the copy queue: x [b][n_elems] floats on the device.  Rows
+ * whose target [b] is below 0 become zeros; target is already on the device. */
 tutti_status tti_bytes_unpack(const tti_bytes_desc *desc, const tti_bytes *bytes, int s,
                               const void *target, void *x);
 
@@ -37,27 +37,28 @@ void tti_bytes_release(const tti_backend *backend, tti_bytes *bytes);
 /* ---- samples that stay on a device, and the memory for the batches made from them ---- */
 
 typedef struct tti_resident {
-    tti_gather
-        gather; /* samples.x NULL: none are kept; args_from, index: of a step, set by the caller */
-    size_t n;   /* samples */
+    tti_gather gather; /* samples.x NULL: none are resident; the caller sets args_from and index for
+                          each step */
+    size_t n;          /* number of samples */
 } tti_resident;
 
 typedef struct tti_resident_desc {
-    const tti_backend *backend; /* with a device that is open */
+    const tti_backend *backend; /* with an open device */
     const tti_resident_samples *samples;
-    int n_shards;                 /* of the worker */
-    size_t x_bytes, target_bytes; /* of a shard's inputs */
+    int n_shards;                 /* shards of the worker */
+    size_t x_bytes, target_bytes; /* bytes of a shard's inputs */
     tti_step_args *args;          /* device */
 } tti_resident_desc;
 
-/* They are at most a quarter of the device's free memory, and a row of x is a sample. */
+/* True if the samples take at most a quarter of the device's free memory, and a row of x is one
+ * sample. */
 bool tti_resident_fits(const tti_resident_desc *desc);
 
-/* Copies them to the device.  tti_resident_release in any case. */
+/* Copies the samples to the device.  Call tti_resident_release in any case. */
 tutti_status tti_resident_create(const tti_resident_desc *desc, tti_resident *out);
 void tti_resident_release(const tti_backend *backend, tti_resident *resident);
 
-/* Elements of index, for all shards; and the length of a step's numbers. */
+/* Number of elements of index, for all shards. */
 size_t tti_resident_index_elems(const tti_resident *resident);
 void tti_resident_note(const tti_resident *resident, const tti_step_desc *desc, int32_t *index);
 
@@ -66,29 +67,29 @@ void tti_resident_note(const tti_resident *resident, const tti_step_desc *desc, 
 /* Input sets of a device whose batches are copied from the host. */
 enum { TTI_N_INPUTS = 2 };
 
-/* Bytes of a worker; flat: of one array of all parameters; low_copies: of them in 16 bits; state:
- * of one of the optimizer. */
+/* Bytes that a worker needs. flat: one array of all parameters; low_copies: their 16-bit copies;
+ * state: one array of the optimizer. */
 typedef struct tti_device_need {
     size_t flat, low_copies, state;
-    size_t arena;         /* of one shard, and its memory besides: constants, values for others */
-    size_t inputs;        /* of all shards in both sets */
-    size_t residuals;     /* of gradients, with their messages; and gradients in 16 bits */
+    size_t arena;         /* of one shard, including constants and values for other stages */
+    size_t inputs;        /* of all shards, in both input sets */
+    size_t residuals;     /* residuals and messages of compressed gradients; gradients in 16 bits */
     size_t scratch;       /* of kernels */
-    size_t params, grads; /* bytes of the worker's shards of them; 0: they are whole */
-    /* The sizes with parallel.zero=2 and 3; grads 0: already so, or impossible. */
+    size_t params, grads; /* of this worker's partitions; 0: unsharded */
+    /* The sizes with parallel.zero=2 and 3; grads 0: sharded already, or not possible. */
     struct {
         size_t params, grads;
     } partitioned[2];
     int n_states, n_emas, n_grads, n_arenas;
     int n_shards, most_shards, n_ranks;
-    bool offloads; /* the host may have the state instead */
-    int64_t rows;  /* of a shard */
+    bool offloads; /* the optimizer state could be moved to the host */
+    int64_t rows;  /* rows per shard */
 } tti_device_need;
 
 size_t tti_device_need_bytes(const tti_device_need *need);
 
-/* TUTTI_E_NOMEM with the numbers where n_free bytes do not suffice: which arrays to partition, or
- * to keep on the host, would, how many shards, or that no number of them does. */
+/* Fails with TUTTI_E_NOMEM if n_free bytes do not suffice.  The message has the sizes and suggests
+ * what to shard, to offload, or how many shards to use. */
 tutti_status tti_device_need_check(const tti_device_need *need, size_t n_free);
 
 #endif /* TTI_EXEC_DEVICE_MEMORY_H */

@@ -55,7 +55,7 @@ static tutti_status all_gather_words(void *user, void *words, size_t n_words) {
     return tti_device_host_staged_words(u->desc.host_staged, words, n_words);
 }
 
-/* The summed ones. */
+/* The summed gradients. */
 static float *grads_of(tti_exec *x) {
     const tti_sharded *sharded = tti_sharded_of(x);
     return sharded && sharded->own_grads ? sharded->own_grads : tti_exec_grads(x);
@@ -70,7 +70,7 @@ static tutti_status create_backend_update(tti_device_update *u, const tti_update
     if (tti_exec_has_partitions(setup) && !u->ops->update.complete)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: this device has all of the optimizer's state or none");
-    /* Sums over blocks are not all of this worker. */
+    /* A worker has only a part of the sums over blocks. */
     return u->ops->update.create(
         &(tti_update_desc){.node = node,
                            .blocks = blocks,
@@ -187,7 +187,7 @@ tutti_status tti_device_update_hash(tti_device_update *u, uint64_t *hash) {
  * fetches come before the first sum of gradients, so that every worker has the same order of calls,
  * however many shards it has. */
 
-/* A bucket, the first step that reads of it, and its blocks (plan->updates). */
+/* A bucket, the first step that reads it, and its blocks (plan->updates). */
 typedef struct turn {
     int bucket, step;
     int first_block, n_blocks;
@@ -197,10 +197,10 @@ struct tti_device_param_gather {
     tti_exec *x;
     tti_device_reduce *reduce;
     tti_device_update *const *update;
-    tti_low_gather *low; /* NULL: all are fetched in 32 bits */
+    tti_low_gather *low; /* NULL: all parameters are fetched in 32 bits */
     turn *turns;         /* [n_buckets] in the order of the fetches */
     int n_turns, next;
-    bool is_stale; /* a step was begun since parameters were whole */
+    bool is_stale; /* a step began after parameters were last whole */
     tutti_status status;
 };
 
@@ -210,7 +210,7 @@ struct tti_device_param_gather {
 static int bucket_of(const tti_plan *plan, tti_buf buf) {
     if (buf.space == TTI_SPACE_PARAM) return tti_plan_find_bucket(plan, buf.offset / sizeof(float));
     if (buf.space != TTI_SPACE_LOW) return -1;
-    size_t at = buf.offset / sizeof(uint16_t); /* in the 16-bit copies */
+    size_t at = buf.offset / sizeof(uint16_t); /* position in the 16-bit copies */
     int i = 0;
     while (!plan->slots[i].has_low_copy || at - plan->slots[i].low_copy >= plan->slots[i].n_elems)
         i++;
@@ -249,7 +249,7 @@ tutti_status tti_device_param_gather_create(tti_exec *x, tti_device_reduce *redu
             int b = bucket_of(plan, program->bufs[program->steps[s]->in[i]->id]);
             if (b >= 0) p->turns[b].step = s;
         }
-    /* Blocks stand in the order of the flat arrays. */
+    /* Blocks are in the order of the flat arrays. */
     for (int i = plan->n_updates - 1; i >= 0; i--) {
         turn *t = &p->turns[tti_plan_find_bucket(plan, plan->updates[i].first)];
         t->first_block = i;
@@ -290,8 +290,8 @@ static tutti_status fetch_all(tti_device_param_gather *p) {
     return tti_device_reduce_fetched(p->reduce, false);
 }
 
-/* Adds the received parameters, which are read in 16 bits from here on, to the hash of the previous
- * step. */
+/* Adds the received parameters, which kernels read in 16 bits from here on, to the previous step's
+ * hash. */
 static tutti_status complete(const tti_device_param_gather *p, int first, int n, bool low) {
     TTI_TRY(low ? tti_device_update_complete_low(*p->update, first, n)
                 : tti_device_update_complete(*p->update, first, n));
@@ -310,7 +310,7 @@ bool tti_device_param_gather_is_due(const tti_device_param_gather *p) {
     return p->status == TUTTI_OK && p->next < p->n_turns;
 }
 
-/* No kernels overlap with the first bucket, which uses all multiprocessors. */
+/* No kernels overlap with the first fetch, so it uses all multiprocessors. */
 static tutti_status fetch_buckets_upto(tti_device_param_gather *p, int step) {
     int first = p->next;
     bool is_asked = tti_device_param_gather_is_due(p) && p->turns[first].step <= step;
@@ -359,15 +359,14 @@ void tti_device_param_gather_written(tti_device_param_gather *p, bool whole) {
 
 struct tti_device_sharded {
     tti_exec *x;
-    tti_device_reduce *reduce; /* NULL: through the host, which has: */
-    float *whole;              /* [n_flat]: parameters; others read the own parts */
+    tti_device_reduce *reduce; /* NULL: through the host, with the following memory */
+    float *whole; /* [n_flat]: parameters; other workers read this worker's partitions */
     bool is_pinned;
     const tti_device_ops *ops;
     /* For the run of a program. */
-    const tti_bucket_memory *params; /* NULL: they are whole */
-    int *
-        events; /* [live ranges of train or eval, whichever has more]: their fetches in the queue */
-    int next;   /* live range to be fetched */
+    const tti_bucket_memory *params; /* NULL: parameters are unsharded */
+    int *events; /* [live ranges of train or eval, whichever has more]: events of their fetches */
+    int next;    /* next live range to fetch */
     int next_event;
     int source;
     bool overlapped, is_last;
@@ -375,7 +374,7 @@ struct tti_device_sharded {
     tutti_status status;
 };
 
-/* Allocates host memory for fetches.  Copies of memory that is not pinned are slower, but still
+/* Allocates host memory for fetches.  Copies from memory that is not pinned are slower, but still
  * correct. */
 static tutti_status alloc_host(tti_device_sharded *l) {
     size_t n_bytes = tti_setup_of(l->x)->desc.plan->n_flat * sizeof(float);
@@ -409,10 +408,10 @@ void tti_device_sharded_destroy(tti_device_sharded *l) {
     free(l);
 }
 
-/* ---- moves by the host ---- */
+/* ---- fetches through the host ---- */
 
-/* Gathers all parts of all workers.  No worker still reads the previous ones, because the sums of a
- * step, or of an evaluation, lie between. */
+/* Gathers all partitions of all workers.  No worker still reads the previous contents, because the
+ * sums of a step or evaluation lie in between. */
 static tutti_status gather_on_host(tti_device_sharded *l, const float *from) {
     tti_exec *x = l->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -456,11 +455,11 @@ static tutti_status fetch(tti_device_sharded *l, int i) {
     return tti_device_reduce_record(l->reduce, &l->events[i]);
 }
 
-/* Whether readers wait for a fetch, instead of the launch. */
+/* True if only the readers wait for a fetch, and not the launch. */
 static bool fetches_overlapped(const tti_device_sharded *l) { return !l->reduce || l->overlapped; }
 
-/* Waits until the previous contents have been summed: the newest of them, because sums run in
- * order. */
+/* Waits until the previous contents have been summed.  Sums run in order, so it waits for the
+ * newest. */
 static tutti_status await_place(tti_device_sharded *l, const tti_live_range *live) {
     const tti_bucket_memory *w = &tti_sharded_of(l->x)->grads;
     int newest = -1;
@@ -476,7 +475,7 @@ static tutti_status await_place(tti_device_sharded *l, const tti_live_range *liv
 static tutti_status prepare_for_step(tti_device_sharded *l, int step) {
     const tti_bucket_memory *grads = &tti_sharded_of(l->x)->grads;
     if (l->params) {
-        /* A place is free once the steps that are in the queue so far have been done. */
+        /* The memory is free once the steps that are queued now have completed. */
         int first = l->next;
         while (l->next < l->params->n_live && l->params->live[l->next].taken <= step) {
             if (fetches_overlapped(l) && l->next == first)
@@ -504,7 +503,7 @@ void tti_device_sharded_before(tti_device_sharded *l, int step) {
     if (l->status == TUTTI_OK) l->status = prepare_for_step(l, step);
 }
 
-/* The same moves without a shard. */
+/* The same moves, for a micro-batch group without a shard of this worker. */
 static void move_without_shard(tti_device_sharded *l, int n_steps) {
     for (int s = 0; s < n_steps; s++) tti_device_sharded_before(l, s);
 }
@@ -519,14 +518,14 @@ void tti_device_sharded_begin(tti_device_sharded *l, bool is_last) {
     l->next = 0;
 }
 
-/* Each segment of a shard fetches what it reads: no live range is in two segments. */
+/* Each segment of a shard fetches what it reads.  No live range spans two segments. */
 void tti_device_sharded_begin_segment(tti_device_sharded *l, bool eval, int first) {
     l->params = eval ? &tti_sharded_of(l->x)->eval : &tti_sharded_of(l->x)->train;
     l->next = 0;
     while (l->next < l->params->n_live && l->params->live[l->next].first < first) l->next++;
 }
 
-/* The host gathers for each worker separately, so it has no idle gathers. */
+/* The host gathers for each worker separately, so idle gathers are not necessary. */
 static int n_idle_gathers(const tti_device_sharded *l, int n_idle) {
     return l->reduce ? n_idle : 0;
 }
@@ -577,7 +576,8 @@ tutti_status tti_device_sharded_eval(tti_device_sharded *l, tti_instance *instan
 
 tutti_status tti_device_sharded_eval_rest(tti_device_sharded *l) {
     const tti_setup *setup = tti_setup_of(l->x);
-    /* Shards are evaluated one after the other, even if those of a step are joined. */
+    /* Shards are evaluated one after the other, even if the shards of a training step are
+     * joined. */
     int n_idle = tti_shard_map_most(&setup->shard_map) - (setup->last_shard - setup->first_shard);
     for (int i = n_idle_gathers(l, n_idle); i > 0; i--) {
         begin_eval(l);

@@ -1,30 +1,32 @@
-/* low_gather.c - parameters that a step reads only in 16 bits are fetched from their owners so.
+/* low_gather.c - fetches parameters in 16 bits from their owners if a step reads only their 16-bit
+ * copies.
  *
- * The copies have an order of their own, so a bucket is a list of pieces: runs of the copies, and
- * runs of the parameters that are not there.  Which they are follows from the plan, and is the same
- * on all workers. */
+ * The order of the copies differs from that of the parameters, so a bucket is a list of pieces:
+ * runs of 16-bit copies, and runs of parameters without a copy.  The list follows from the plan and
+ * is equal on all workers. */
 #include <stdlib.h>
 
 #include "exec/device/params/device_params.h"
 #include "exec/device/state/device_state.h"
 #include "exec/worker/worker.h"
 
-enum { UNIT = 8 }; /* elements of 16 bits: 4 words */
+enum { UNIT = 8 }; /* 16-bit elements; 4 words */
 
 struct tti_low_gather {
     tti_exec *x;
     tti_device_reduce *reduce;
-    bool *slots;              /* [n_slots]: are sent in 16 bits */
-    tti_device_piece *pieces; /* in device memory, bucket after bucket */
+    bool *slots;              /* [n_slots]: the slot is sent in 16 bits */
+    tti_device_piece *pieces; /* device memory, bucket after bucket */
     int *first;               /* [n_buckets + 1] */
     size_t *n_words;          /* [n_buckets] */
     int n_pieces, n_most;
-    tti_device_piece *list; /* while it is made; NULL: pieces are only counted */
+    tti_device_piece *list; /* while the list is built; NULL: pieces are only counted */
 };
 
 /* ---- which slots ---- */
 
-/* Slots that the program reads in 32 bits, also as part of a joined value, are not sent in 16. */
+/* Slots that the program also reads in 32 bits, alone or as part of a joined value, are not sent in
+ * 16 bits. */
 static void leave_read(const tti_plan *plan, bool *slots) {
     const tti_program *program = &plan->shard;
     for (int s = 0; s < program->n_steps; s++)
@@ -82,14 +84,14 @@ static void add_piece(tti_low_gather *g, int bucket, tti_device_piece piece) {
     g->n_pieces++;
 }
 
-/* Elements first .. last-1 of the parameters of a rank. */
+/* Adds elements first .. last-1 of a rank's parameters, in 32 bits. */
 static void add_whole(tti_low_gather *g, int bucket, int rank, size_t first, size_t last) {
     uint32_t *params = (uint32_t *)(void *)tti_exec_array(g->x, TTI_STATE_PARAMS);
     size_t n = last > first ? last - first : 0;
     add_piece(g, bucket, (tti_device_piece){rank, TTI_FROM_PARAMS, first, n, params + first});
 }
 
-/* The partition of a rank: slots are in the order of the flat arrays. */
+/* Adds the pieces of a rank's partition.  Slots are in the order of the flat arrays. */
 static void add_partition(tti_low_gather *g, int bucket, int rank, size_t first, size_t last) {
     const tti_plan *plan = tti_setup_of(g->x)->desc.plan;
     uint32_t *copies = tti_exec_low_copies(g->x);

@@ -1,8 +1,8 @@
 /* offload.c - updates the parameters of a device worker on the host.
  *
- * Uses the executor of a parameter server's thread, an update without shards, in the same group of
- * workers; so optimizers, norms, partitions, averages, checkpoints and the bits are those of the
- * host.  This file only adds the copies between host and device memory. */
+ * Uses a host executor without shards, as a parameter server does, in the same group of workers.
+ * So optimizers, norms, partitions, averages and checkpoints give the same bits as on the host.
+ * This file only copies between host and device memory. */
 #include "exec/device/params/device_params.h"
 
 #include <stdlib.h>
@@ -16,24 +16,25 @@
 struct tti_offload {
     tti_exec *x, *host;
     const tti_device_ops *ops;
-    float *grads;                     /* [n_flat] host: sums; of host->buffers */
-    bool owns_grads;                  /* else they are the communicator's */
-    bool has_pinned;                  /* the communicator's */
-    bool has_pinned_params;           /* of the host */
+    float *grads;                     /* [n_flat] host: summed gradients; a buffer of host */
+    bool owns_grads;                  /* false: the communicator owns them */
+    bool has_pinned;                  /* the communicator's memory is pinned */
+    bool has_pinned_params;           /* the host executor's parameters are pinned */
     tti_step_report *report;          /* pinned */
-    tti_offload_report device_report; /* of the device */
+    tti_offload_report device_report; /* of the device's steps */
     int next_bucket;                  /* the next bucket to copy */
     bool has_averages;
-    int *due; /* [n_buckets]: of a worker that streams (accumulate.h); NULL: it does not */
+    int *due; /* [n_buckets]: steps after which a streaming worker's buckets are due (accumulate.h);
+                 NULL: the worker does not stream */
     int sums_due;
-    double *sums;          /* pinned [device_report.n_sums]: as copied with the first bucket */
-    int n_awaited;         /* events of the step at work */
-    int64_t came_ns;       /* the last of them */
-    bool has_early;        /* the update is complete: */
-    tti_step_result early; /* its result */
+    double *sums;          /* pinned [device_report.n_sums]: copied with the first bucket */
+    int n_awaited;         /* events of the step in flight */
+    int64_t came_ns;       /* when the last of them arrived */
+    bool has_early;        /* the update has already completed, */
+    tti_step_result early; /* with this result */
 };
 
-/* It has no shards to add: sums come from x. */
+/* The host executor has no shards to add: sums come from x. */
 tti_exec_desc tti_offload_desc(const tti_setup *setup) {
     tti_exec_desc desc = setup->desc;
     desc.backend = &tti_backend_cpu;
@@ -91,7 +92,7 @@ void tti_offload_destroy(tti_offload *o) {
 
 tti_exec *tti_offload_host(const tti_offload *o) { return o ? o->host : NULL; }
 
-/* With other workers these read the memory: partitions of parameters are sent through it. */
+/* Other workers read this memory: partitions of parameters are sent through it. */
 static tutti_status alloc_grads(tti_offload *o) {
     void *memory = NULL;
     if (tti_setup_of(o->x)->n_ranks == 1) {
@@ -100,11 +101,13 @@ static tutti_status alloc_grads(tti_offload *o) {
     } else {
         TTI_TRY(tutti_comm_alloc(tti_setup_of(o->x)->desc.comm, flat_bytes(o) + 64, &memory));
         o->grads = memory;
-        /* A captured graph cannot wait for copies to other memory. */
+        /* A captured graph cannot wait for copies to memory that is not pinned. */
         TTI_TRY(o->ops->memory.pin(memory, flat_bytes(o)));
         o->has_pinned = true;
     }
-    return o->grads ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(o));
+    return o->grads ? TUTTI_OK
+                    : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of pinned memory",
+                               flat_bytes(o));
 }
 
 static tutti_status awaited(void *user, size_t first, size_t last);
@@ -112,7 +115,7 @@ static tutti_status awaited(void *user, size_t first, size_t last);
 static tutti_status prepare_stream(tti_offload *o) {
     const tti_exec_desc *desc = &tti_setup_of(o->x)->desc;
     const tti_plan *plan = desc->plan;
-    /* The update of a bucket needs nothing of other gradients. */
+    /* True if the update of a bucket depends only on its own gradients. */
     bool is_local = desc->clip_norm == 0 && !desc->watch_gradients && !plan->takes_norms &&
                     desc->l1 == 0 && desc->clip_value == 0;
     if (!o->ops->update.is_overlapped || tti_setup_of(o->x)->n_ranks > 1 || plan->n_buckets < 2 ||
@@ -149,14 +152,15 @@ void tti_offload_begin(tti_offload *o) {
     o->has_early = false;
 }
 
-/* Events are few: neighbouring buckets share one, after the last of them. */
+/* The number of events is limited: neighbouring buckets share one, recorded after the last of
+ * them. */
 static int event_of(const tti_offload *o, int bucket) {
     int n_buckets = tti_setup_of(o->x)->desc.plan->n_buckets,
         n_events = TTI_MIN(n_buckets, TTI_N_OFFLOADED);
     return (int)((int64_t)bucket * n_events / n_buckets);
 }
 
-/* The part that is summed here: all of a bucket, or what this worker updates of it. */
+/* The range that is summed here: the whole bucket, or the blocks that this worker updates. */
 static tti_range part_of(const tti_setup *setup, int bucket) {
     const tti_bucket *b = &setup->desc.plan->buckets[bucket];
     const size_t *bounds =
@@ -208,12 +212,12 @@ tutti_status tti_offload_after(tti_offload *o, int step) {
 
 /* ---- the update ---- */
 
-/* For a streaming worker the copy queue still has gradients in it. */
+/* A streaming worker's copy queue still has gradients to copy. */
 static tti_queue queue_back(const tti_offload *o) {
     return o->due ? TTI_QUEUE_COMM : TTI_QUEUE_COPY;
 }
 
-/* Elements first .. last-1 are as this step leaves them. */
+/* Parameters first .. last-1 are final: copies them to the device. */
 static tutti_status send_params(void *user, size_t first, size_t last) {
     const tti_offload *o = user;
     return o->ops->queues.copy(queue_back(o), tti_exec_array(o->x, TTI_STATE_PARAMS) + first,
@@ -221,7 +225,7 @@ static tutti_status send_params(void *user, size_t first, size_t last) {
                                (last - first) * sizeof(float));
 }
 
-/* Gradients of elements first .. last-1 are here. */
+/* Waits for the gradients of elements first .. last-1. */
 static tutti_status awaited(void *user, size_t first, size_t last) {
     tti_offload *o = user;
     TTI_ASSERT(last > first);
@@ -252,7 +256,8 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
         TTI_TRY(make_update(o, desc, &o->early));
         o->has_early = true;
     }
-    /* Frozen parameters have no block: their buckets have no other wait, and must have arrived. */
+    /* Buckets of frozen parameters have no block and so no other wait, but they must have
+     * arrived. */
     TTI_TRY(awaited(o, 0, tti_setup_of(o->x)->desc.plan->n_flat));
     tti_profile_add(o->x, TTI_ROW_HOST,
                     tti_span_of(TTI_SPAN_OTHER, "update on the host, as gradients come"), -1, start,

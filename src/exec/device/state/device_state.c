@@ -1,8 +1,9 @@
-/* device_state.c - inputs, seeds and memory for the shards of a device worker; its failures.
+/* device_state.c - inputs, seeds and memory for the shards of a device worker; messages of device
+ * failures.
  *
- * Pointers and sizes are fixed as long as the worker has these shards; after rebalancing everything
- * is made again.  Failures show at a later call to the device, which may be steps later: all steps
- * in flight are named. */
+ * Pointers and sizes are fixed as long as the worker has these shards; rebalancing allocates
+ * everything again. A device failure shows at a later call, which may be steps later, so the
+ * message names all steps in flight. */
 #include "exec/device/state/device_state.h"
 
 #include <stdio.h>
@@ -13,14 +14,14 @@ tutti_status tti_device_failure_context(const tti_device_work *work, const tti_d
                                         tutti_status status) {
     char what[80];
     if (status == TUTTI_E_UNSUPPORTED && ops) {
-        /* Libraries return their own codes for calls that a lost device refuses. */
+        /* For calls that a lost device refuses, libraries return their own codes. */
         char text[2048];
         snprintf(text, sizeof text, "%s", tutti_last_error());
         bool is_lost = ops->queues.sync() == TUTTI_E_DEVICE;
         status = tti_fail(is_lost ? TUTTI_E_DEVICE : status, "%s", text);
     }
     if (status != TUTTI_E_DEVICE) return status;
-    /* "step 7", or what else was at work. */
+    /* "step 7", or what else was running. */
     size_t n_bytes = sizeof what;
     unsigned long long first = work->done + 1, last = work->newest;
     if (first == last)
@@ -38,16 +39,20 @@ tutti_status tti_device_failure_context(const tti_device_work *work, const tti_d
 tutti_status tti_device_alloc(const tti_setup *setup, void *where, size_t n_bytes) {
     void *memory = setup->desc.backend->alloc(n_bytes);
     memcpy(where, &memory, sizeof memory);
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
+    return memory ? TUTTI_OK
+                  : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of device memory",
+                             n_bytes);
 }
 
 tutti_status tti_device_alloc_host(tti_exec_device *device, void *where, size_t n_bytes) {
     void *memory = device->ops->memory.alloc_host(n_bytes);
     memcpy(where, &memory, sizeof memory);
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
+    return memory ? TUTTI_OK
+                  : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of pinned memory",
+                             n_bytes);
 }
 
-/* ---- sets of inputs, and runs ---- */
+/* ---- input sets and runs ---- */
 
 tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input) {
     const tti_setup *setup = tti_setup_of(x);
@@ -67,7 +72,7 @@ tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_input
     return tti_device_alloc_host(d, &set->host_report, d->report_bytes);
 }
 
-/* Seed and place of every shard: what never changes of their runs. */
+/* Copies seed and index of every shard, which never change. */
 tutti_status tti_device_put_runs(tti_exec *x, int64_t rows) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
@@ -86,7 +91,7 @@ tutti_status tti_device_put_runs(tti_exec *x, int64_t rows) {
 
 /* Allocates the memory for the worker's shards. */
 tutti_status tti_device_alloc_shards(tti_exec *x) {
-    /* Stages of a pipeline that read no samples hear with the first step how many these are. */
+    /* A pipeline stage that reads no samples learns their number of rows in its first step. */
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     size_t n_bytes = (size_t)tti_device_n_local(setup) * sizeof(tti_run);

@@ -67,7 +67,8 @@ T_CASE(a_table_that_does_not_fit) {
         if (n == 1 || n == 2 || n == 4) continue; /* they divide 8 */
         const tti_step_desc step = {.shards = shards, .value = table, .n_channels = n};
         tti_bytes_desc desc = desc_of(&step);
-        T_FAILS(tti_bytes_copy(&desc, &bytes), TUTTI_E_INVALID, "exec: 24 bytes are no 3 samples");
+        T_FAILS(tti_bytes_copy(&desc, &bytes), TUTTI_E_INVALID,
+                "exec: 24 bytes do not hold 3 samples");
     }
     assert_null(bytes.x);
 }
