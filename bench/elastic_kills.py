@@ -123,7 +123,7 @@ class Run:
         """Processes of the ranks that train."""
         shown = subprocess.run([self.program, "ps", self.folder], capture_output=True, text=True)
         lines = [line for line in shown.stdout.splitlines()[1:]
-                 if "ended" not in line and "not running" not in line and "spare" not in line]
+                 if "ended" not in line and "spare" not in line]
         return [int(line.split()[1]) for line in lines]
 
     def has_spare(self):

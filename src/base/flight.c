@@ -260,6 +260,13 @@ void tti_flight_leave(tti_flight *f) {
     atomic_store(&f->pid, 0);
 }
 
+void tti_flight_forget(tti_flight *f) {
+    if (!f) return;
+    atomic_store(&f->stack.serves, 0);
+    atomic_store(&f->pid, 0);
+    atomic_store(&f->steps, 0); /* another process may get this rank */
+}
+
 /* The last byte of a layer's name says whether the layer waits for other ranks. */
 enum { LAYER_TEXT = TTI_FLIGHT_LAYER_NAME - 1 };
 

@@ -86,6 +86,9 @@ tti_flight_workers tti_flight_get_workers(const tti_flight_memory *memory);
 /* Begins the record of this process as the given rank, without open operations; the ring stays. */
 void tti_flight_enter(tti_flight *f, const char *phase);
 void tti_flight_leave(tti_flight *f);
+/* The process of a rank has ended without tti_flight_leave; called by the process that waited for
+ * it. */
+void tti_flight_forget(tti_flight *f);
 
 /* Publishes the name of layer i, as tti_flight_layer will give it.  waits_for_peers: it exchanges
  * values with other ranks. */

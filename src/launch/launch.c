@@ -80,6 +80,11 @@ static int new_group(void *user, int n_here, int n_ranks) {
     return dup3(tutti_comm_group_fd(s->group), s->comm_fd, O_CLOEXEC);
 }
 
+static void forget_rank(void *user, int rank) {
+    const start *s = user;
+    tti_flight_forget(tti_flight_of(s->flight, rank));
+}
+
 static void report_leave(void *user, const char *text) {
     const start *s = user;
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
@@ -219,6 +224,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, in
                                .on_failure = break_group,
                                .describe = describe_rank,
                                .on_leave = report_leave,
+                               .on_gone = forget_rank,
                                .on_look = look,
                                .look_ms = TTI_WATCH_EVERY_MS,
                                .hosts = hosts,

@@ -115,6 +115,8 @@ static void add_rank(tti_flight_memory *memory, int rank, tti_str *out) {
     tti_str what = {0};
     int64_t now = tti_now_ns();
     tti_flight_read(f, &state);
+    bool is_elastic = tti_flight_get_workers(memory).least > 0;
+    if (state.pid == 0 && is_elastic) return; /* one of the ranks that the run may have */
     if (state.pid == 0) {
         tti_str_printf(out, "%4d  %7s  not running\n", rank, "-");
         return;

@@ -219,6 +219,7 @@ static void reap(tti_supervisor *s, int rank, const siginfo_t *info) {
     s->n_alive--;
     tti_supervisor_close(&w->pidfd);
     note_end(s, rank, info);
+    if (s->desc->on_gone) s->desc->on_gone(s->desc->user, rank);
 }
 
 /* All processes of a job may be stopped for a while and go on in any order, this one too. */

@@ -73,6 +73,8 @@ typedef struct tti_supervisor_desc {
     /* A worker without which the others go on was ended or stopped by a signal; text is one line.
      * May be NULL. */
     void (*on_leave)(void *user, const char *text);
+    /* The process of a worker has ended, and its end has been judged.  May be NULL. */
+    void (*on_gone)(void *user, int rank);
     /* Makes the group of an epoch of n_ranks ranks in place of the former one; its descriptor,
      * which stays the callee's, or -1 with the text set.  With min_workers. */
     int (*new_group)(void *user, int n_here, int n_ranks);

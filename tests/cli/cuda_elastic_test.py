@@ -39,8 +39,7 @@ def ask(*arguments):
 
 def pids(run):
     shown = ask("ps", run).stdout.splitlines()[1:]
-    return [int(line.split()[1]) for line in shown
-            if line.split()[1] != "-" and "spare" not in line]
+    return [int(line.split()[1]) for line in shown if "spare" not in line]
 
 
 def wait_for(run, process, step):

@@ -152,16 +152,26 @@ def is_pending(pid, sig):
 def test_scaled_from_another_host():
     """RUN/live is of a process that host 1 cannot see: it has a file of its own."""
     run = Hosts("asked", "2,1", "train.steps=100000", "parallel.min_workers=1",
-                "parallel.max_workers=4", "run.checkpoint_every=-1")
+                "parallel.max_workers=4", "run.checkpoint_every=-1", "run.restarts=1")
     run.wait_for(10)
     os.rename("asked/live", "live of host 0")
-    pids = [int(line.split()[1]) for line in runs.tutti("ps", "asked").out.splitlines()[1:]
-            if line.split()[1] != "-"]
-    with open("/proc/%d/task/%d/children" % ((run.processes[1].pid,) * 2)) as file:
-        assert pids == [int(pid) for pid in file.read().split()], pids
+
+    def shown():
+        return [int(line.split()[1]) for line in runs.tutti("ps", "asked").out.splitlines()[1:]]
+
+    def shows_all():
+        with open("/proc/%d/task/%d/children" % ((run.processes[1].pid,) * 2)) as file:
+            return sorted(shown()) == sorted(int(pid) for pid in file.read().split())
+    lost = shown()
+    assert len(lost) == 1, lost
+    run.kill_worker(1, 0)  # it is started again
+    runs.wait_until(lambda: len(shown()) == 1 and shown() != lost, what="another process")
+    run.wait_for_workers(3)
     for n in 1, 4:
+        runs.wait_until(shows_all, what="ps shows the workers of host 1")
         runs.tutti("scale", "asked", str(n)).expect(0)
         assert run.starts()[-1][0] == n, (n, run.starts())
+    runs.wait_until(shows_all, what="ps shows the workers of host 1")
     run.processes[1].send_signal(signal.SIGUSR2)
     run.wait_for_workers(3)
     run.processes[0].send_signal(signal.SIGSTOP)  # it hears of three signals at once

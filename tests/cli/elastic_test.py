@@ -31,10 +31,10 @@ class Run:
                 stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
 
     def pids(self):
-        """Process of each rank, as it was started; None: it does not run."""
+        """Process of each rank that runs, by the rank that it was started with."""
         shown = subprocess.run([runs.PROGRAM, "ps", self.folder], capture_output=True, text=True)
-        pids = [line.split()[1] for line in shown.stdout.splitlines()[1:]]
-        return [int(pid) if pid != "-" else None for pid in pids]
+        lines = [line.split() for line in shown.stdout.splitlines()[1:]]
+        return {int(line[0]): int(line[1]) for line in lines}
 
     def text(self):
         with open(self.log, errors="replace") as file:
@@ -53,7 +53,7 @@ class Run:
     def signal(self, rank, sig=signal.SIGKILL):
         """Between two epochs a rank is not shown for a moment."""
         def sent():
-            pid = (self.pids() + [None] * 4)[rank]
+            pid = self.pids().get(rank)
             try:
                 return pid and (os.kill(pid, sig) or True)
             except ProcessLookupError:  # the rank has died, and is started again
@@ -109,8 +109,10 @@ def test_killed_and_stopped():
     check(shrinks, expected, 2)
     grows = Run("grows", "parallel.min_workers=1", "run.restarts=2")
     grows.wait_for(30)
+    lost = grows.pids()[0]
     grows.signal(0)
     grows.wait_for(100)
+    assert lost not in grows.pids().values(), grows.pids()
     grows.signal(3, signal.SIGSTOP)
     check(grows, expected, 2)
     assert "until another one has joined" in grows.text()
@@ -131,9 +133,11 @@ def test_scaled():
     expected = undisturbed(longer)
     run = Run("scaled", longer, "parallel.min_workers=2")
     run.wait_for(30)
-    for n_workers in "2", "4":
-        ended = runs.tutti("scale", "scaled", n_workers)
+    for n_workers in 2, 4:
+        ended = runs.tutti("scale", "scaled", str(n_workers))
         ended.expect(0)
+        runs.wait_until(lambda n=n_workers: sorted(run.pids()) == list(range(n)),
+                        what="ps shows %d workers" % n_workers)
     for n_workers, words in (("1", "2 (parallel.min_workers) to 4 (parallel.max_workers)"),
                              ("5", "to 4"), ("x", "usage")):
         ended = runs.tutti("scale", "scaled", n_workers)
@@ -161,7 +165,7 @@ def test_more_than_at_the_start_and_a_spare():
     expected = undisturbed()
     run = Run("more", "parallel.min_workers=4", "parallel.max_workers=7", "parallel.spares=1",
               "train.steps=%d" % N_STEPS)
-    runs.wait_until(lambda: len(run.pids()) == 8 and run.pids()[4], what="a spare")
+    runs.wait_until(lambda: sorted(run.pids()) == [0, 1, 2, 3, 4], what="a spare")
     run.wait_for(30)
     ended = runs.tutti("scale", "more", "6")  # the spare is the fifth worker
     ended.expect(0)
@@ -179,7 +183,7 @@ def test_more_than_at_the_start_and_a_spare():
 
 def test_scaled_by_signals_and_a_file():
     def n_workers(run):
-        return sum(" step " in line and "spare" not in line and "ended" not in line
+        return sum(" step " in line and "spare" not in line
                    for line in runs.tutti("ps", run.folder).out.splitlines()[1:])
     run = Run("asked", "train.steps=100000", "parallel.min_workers=1", "parallel.max_workers=6",
               "parallel.hostfile=my hosts", "run.checkpoint_every=-1")

@@ -364,9 +364,8 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
     bool may_be_left_over = tti_job_workers_of_model(tti_job_config_of(t->job)) > 1;
     bool may_be_spare =
         (tti_worker_joins() && !carry->at.has) || may_be_left_over || t->hosts.n_nodes > 0;
-    if (!may_be_spare) return tti_worker_next_epoch(wait_ms, epoch);
-    tti_flight_enter(flight, TTI_FLIGHT_SPARE);
-    tutti_status st = tti_worker_next_epoch(-1, epoch);
+    tti_flight_enter(flight, may_be_spare ? TTI_FLIGHT_SPARE : "waiting for the next group");
+    tutti_status st = tti_worker_next_epoch(may_be_spare ? -1 : wait_ms, epoch);
     tti_flight_leave(flight);
     return st;
 }
