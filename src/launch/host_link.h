@@ -53,6 +53,8 @@ typedef struct tti_host_message {
     int32_t has_table;                    /* STATUS: members follow; PULSE, EPOCH: a whole table */
     int32_t n_asked;                      /* ASK: workers of all hosts; 0: n_more */
     int32_t n_more;                       /* ASK: replicas more than there shall be, or less */
+    int32_t n_starting;                   /* STATUS: workers that are loading, to join */
+    int32_t is_patient;                   /* STATUS: a worker that could join waits for others */
     int32_t reserved;
     unsigned char nonce[32], mac[32], job[32], run[32];
     char machine[256];              /* HELLO: kernels and libraries */

@@ -161,6 +161,7 @@ static void ask_leader(tti_supervisor *s) {
 
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
     int own = own_node(s), most = TTI_MAX(s->desc->max_workers, place_of(s)->n_all);
+    tti_hosts_move(s->desc->hosts); /* the leader may have sent other targets */
     tti_host_slots_look(s);
     tti_host_ask(&s->host.n_asked, &s->host.n_more, n_asked, n_more);
     take_asked(s);
@@ -183,6 +184,7 @@ typedef struct places {
     int32_t *n_here; /* [n_nodes], numbers NEXT_MEMBERS */
     int n_all;
     int n_left_out; /* members of the last epoch that stay, but form no whole replica */
+    int n_free;     /* places that no worker can take yet */
     bool any_joins; /* some are not in the current epoch */
 } places;
 
@@ -205,6 +207,12 @@ static int n_waiting(const tti_supervisor *s) {
     return tti_members_are_final(s) || tti_members_gather(s) ? 0 : tti_members_spares(s);
 }
 
+/* A host that joins a run is not waited for while its workers load the data. */
+static bool is_loading(const tti_host *host, uint64_t last) {
+    const tti_host_message *m = &host->status;
+    return last > 0 && m->epoch != last && m->n_ready < m->n_members;
+}
+
 /* Members that stay, and workers that wait for a place, of a host that answers. */
 static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t *n_stay,
                        int32_t *n_wait) {
@@ -214,7 +222,7 @@ static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t
     int n = is_own ? tti_members_count(s) : host->status.n_members;
     int n_spares = is_own ? n_waiting(s) : host->status.n_spares;
     *n_stay = *n_wait = 0;
-    if (!is_own && (!is_fresh(host) || host->has_left)) return;
+    if (!is_own && (!is_fresh(host) || host->has_left || is_loading(host, last))) return;
     *n_stay = epoch > 0 && epoch == last ? n : 0;
     *n_wait = n_spares + n - *n_stay;
 }
@@ -260,6 +268,7 @@ static places find_places(const tti_supervisor *s) {
             n_wait[k] -= n;
             n_free -= n;
         }
+    p.n_free = n_free;
     leave_out(s, &p);
     return p;
 }
@@ -307,6 +316,7 @@ static void start(tti_supervisor *s, const tti_host_message *next, const int32_t
     tti_hosts_job(s->desc->hosts, next->epoch, m.job);
     snprintf(m.token, sizeof m.token, "%s", tti_hosts_token(s->desc->hosts));
     s->host.epoch = next->epoch;
+    s->host.joins = false;
     s->host.begun_ns = now_ns();
     tti_hosts_set_members(s->desc->hosts, members);
     for (int k = 0; k < n_nodes(s); k++) /* it lives again */
@@ -383,6 +393,7 @@ static census count(const tti_supervisor *s) {
             c.is_ready = false;
             continue;
         }
+        if (is_loading(host, epoch)) continue;
         bool is_whole = tti_members_on_host(s, m->n_members) == m->n_members;
         if (m->n_ready != m->n_members || !is_whole) c.is_ready = false;
         if (m->epoch == epoch) c.n_reached += m->n_members;
@@ -394,7 +405,9 @@ static census count(const tti_supervisor *s) {
 static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_t n_bytes) {
     int n_left_out = c->next.n_left_out;
     bool has_majority = c->n_reached - n_left_out > c->n_unknown + n_left_out;
-    if (s->host.epoch == 0 && !c->is_complete)
+    if (s->host.joins)
+        snprintf(why, n_bytes, "this host has lost the run that it joins");
+    else if (s->host.epoch == 0 && !c->is_complete)
         snprintf(why, n_bytes, "not all hosts of TUTTI_NODES are connected yet");
     else if (s->host.epoch > 0 && !has_majority)
         snprintf(why, n_bytes,
@@ -436,7 +449,7 @@ static void grant(tti_supervisor *s, const census *c) {
     m.first_rank = m.n_here;
     for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(hosts, k);
-        if (k == own || !is_fresh(host) || host->has_left) continue;
+        if (k == own || !is_fresh(host) || host->has_left || is_loading(host, c->epoch)) continue;
         m.n_here = next->n_here[k];
         m.n_elsewhere = next->n_all - m.n_here;
         host->granted = m.epoch;
@@ -461,7 +474,8 @@ static bool look_at_hosts(tti_supervisor *s) {
         if (host->has_left && !host->is_dead && host->text[0]) {
             host->is_dead = true; /* its last worker was lost */
             report(s, host->text);
-            tti_members_begin_change(s, -1, host->text);
+            bool had_members = tti_hosts_table(s->desc->hosts)->members[k] > 0;
+            if (had_members) tti_members_begin_change(s, -1, host->text);
         }
         if (host->loss) note_host_loss(s, k, host);
         note_leave(s, host);
@@ -491,6 +505,27 @@ static bool have_reported(const tti_supervisor *s) {
     return all;
 }
 
+/* Whether workers that could join wait for those that are loading on any host: one change is then
+ * enough for all. */
+static bool is_gathering_workers(const tti_supervisor *s) {
+    bool is_patient = tti_members_are_patient(s);
+    int n_starting = tti_members_starting(s);
+    for (int k = 0; k < n_nodes(s); k++) {
+        const tti_host *host = tti_hosts_get(s->desc->hosts, k);
+        if (k == own_node(s) || !is_fresh(host) || host->has_left) continue;
+        is_patient |= host->status.is_patient != 0;
+        n_starting += host->status.n_starting;
+    }
+    return is_patient && n_starting > 0;
+}
+
+/* Whether a change lets workers join now. */
+static bool any_can_join(const tti_supervisor *s) {
+    if (s->host.epoch == 0 || s->changes || !have_reported(s)) return false;
+    places p = find_places(s);
+    return p.any_joins && (p.n_free <= 0 || !is_gathering_workers(s));
+}
+
 static void lead(tti_supervisor *s) {
     char why[300];
     if (!look_at_hosts(s)) return;
@@ -499,15 +534,14 @@ static void lead(tti_supervisor *s) {
         tti_supervisor_fail(s, "no worker of this host is left; the other hosts go on");
         return;
     }
-    if (s->host.epoch > 0 && have_reported(s) && find_places(s).any_joins)
-        tti_members_begin_change(s, -1, "the membership changes: a worker joins");
+    if (any_can_join(s)) tti_members_begin_change(s, -1, "the membership changes: a worker joins");
     send_pulses(s);
     if (!tti_members_have_left(s) || !s->changes) return;
     tti_members_retire_parts(s);
     census c = count(s);
     bool waits = must_wait(s, &c, why, sizeof why);
-    bool is_early = is_gathering(s, &c);
-    tti_hosts_seek(s->desc->hosts, (waits || is_early) && s->host.epoch > 0, s->host.epoch);
+    bool is_early = is_gathering(s, &c), is_begun = s->host.epoch > 0 || s->host.joins;
+    tti_hosts_seek(s->desc->hosts, (waits || is_early) && is_begun, s->host.epoch);
     if (is_early) return;
     if (waits) {
         suspend(s, why);
@@ -527,6 +561,8 @@ static void send_status(tti_supervisor *s, tti_host *first) {
                           .n_members = tti_members_count(s),
                           .n_ready = n_ready(s),
                           .n_spares = n_waiting(s),
+                          .n_starting = tti_members_starting(s),
+                          .is_patient = tti_members_are_patient(s),
                           .changes = s->changes && s->host.epoch > 0,
                           .is_done = s->is_done || s->stop_ns != INT64_MAX};
     tti_host_message said = s->host.said;
@@ -568,7 +604,8 @@ static void follow(tti_supervisor *s) {
     char text[TTI_HOST_TEXT_BYTES + 100];
     tti_host *first = leader_of(s);
     int node = tti_hosts_leader(s->desc->hosts);
-    bool is_early = s->host.epoch == 0; /* no worker has the state of the run */
+    s->host.joins |= s->host.epoch == 0 && first->status.epoch > 0;
+    bool is_early = s->host.epoch == 0 && !s->host.joins; /* no worker has the run's state */
     if (first->has_ended || (is_early && first->loss == TTI_HOST_ENDED && !first->has_left)) {
         snprintf(text, sizeof text, "host %d: %s", node,
                  first->has_ended ? first->text : "it has ended");
@@ -607,8 +644,12 @@ void tti_host_members_end(tti_supervisor *s) {
     s->host.has_ended = true;
     bool has_failed = s->failed_ns != INT64_MAX;
     bool is_last = has_failed && s->host.has_left;
-    m.is_done = !has_failed || is_last;
-    if (is_last)
+    bool joins = has_failed && !is_last && s->host.joins;
+    m.is_done = !has_failed || is_last || joins;
+    if (joins)
+        snprintf(m.text, sizeof m.text, "host %d could not join: %.450s", own_node(s),
+                 s->report.text);
+    else if (is_last)
         snprintf(m.text, sizeof m.text, "host %d has no worker left", own_node(s));
     else if (has_failed)
         snprintf(m.text, sizeof m.text, "%.500s", s->report.text);
@@ -621,10 +662,9 @@ void tti_host_members_change(tti_supervisor *s) {
     if (s->failed_ns != INT64_MAX) tti_host_members_end(s);
     if (tti_members_are_final(s)) {
         (void)tti_members_have_left(s); /* ends workers that wait to join */
-        if (n_ready(s) > 0)             /* no further epoch begins for them */
-            tti_supervisor_fail(s,
-                                "the run ends before the workers of this host are in a group "
-                                "again");
+        bool was_late = s->host.joins && s->stop_ns == INT64_MAX;
+        if (n_ready(s) > 0 || was_late) /* no further epoch begins for them */
+            tti_supervisor_fail(s, "the run ends before the workers of this host are in a group");
         if (s->failed_ns == INT64_MAX && leads(s)) send_pulses(s);
         if (s->failed_ns == INT64_MAX && !leads(s)) send_status(s, leader_of(s));
         return;

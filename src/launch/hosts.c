@@ -165,7 +165,8 @@ static void lose(tti_hosts *h, tti_host *host, tti_host_loss loss) {
     bool was_open = host->link.is_open;
     if (loss == TTI_HOST_SILENT) give_up(h, &host->link);
     tti_host_link_close(&host->link);
-    host->is_dead |= was_open && loss == TTI_HOST_ENDED;
+    bool is_reported = !(host->has_left && host->text[0]); /* else host_members.c has yet to */
+    host->is_dead |= was_open && loss == TTI_HOST_ENDED && is_reported;
     host->status = host->epoch = (tti_host_message){0};
     tti_host_table_fini(&host->table);
     host->granted = 0;

@@ -65,22 +65,36 @@ int tti_members_spares(const tti_supervisor *s) {
     return n;
 }
 
-/* At most for as long as the worker that is ready has taken itself. */
-static bool waits_for(const tti_supervised *w, const tti_supervised *late) {
-    if (!late->alive || !late->joins || late->is_ready || late->is_dropped) return false;
-    return late->started_ns < w->ready_ns &&
+static bool is_starting(const tti_supervised *w) {
+    return w->alive && w->joins && !w->is_ready && !w->is_dropped;
+}
+
+/* It waits for others at most for as long as it has taken itself. */
+static bool is_patient(const tti_supervised *w) {
+    return w->alive && w->joins && w->is_ready && !w->is_dropped &&
            tti_now_ns() - w->ready_ns < w->ready_ns - w->started_ns;
 }
 
 bool tti_members_gather(const tti_supervisor *s) {
     if (s->changes) return false; /* the others have stopped anyway */
-    for (int r = 0; r < s->n_slots; r++) {
-        const tti_supervised *w = &s->workers[r];
-        if (!w->alive || !w->joins || !w->is_ready || w->is_dropped) continue;
-        for (int k = 0; k < s->n_slots; k++)
-            if (waits_for(w, &s->workers[k])) return true;
-    }
+    for (int r = 0; r < s->n_slots; r++)
+        for (int k = 0; k < s->n_slots && is_patient(&s->workers[r]); k++) {
+            const tti_supervised *late = &s->workers[k];
+            if (is_starting(late) && late->started_ns < s->workers[r].ready_ns) return true;
+        }
     return false;
+}
+
+int tti_members_starting(const tti_supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++) n += is_starting(&s->workers[r]);
+    return n;
+}
+
+bool tti_members_are_patient(const tti_supervisor *s) {
+    bool any = false;
+    for (int r = 0; r < s->n_slots; r++) any |= is_patient(&s->workers[r]);
+    return any;
 }
 
 int tti_members_in_replicas(const tti_supervisor *s, int n) {
@@ -107,7 +121,8 @@ bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     int n_here = tti_members_on_host(s, n_stay + tti_members_spares(s) - is_spare);
     int n_left = tti_members_in_replicas(s, n_here + n_elsewhere);
     if (n_stay + n_elsewhere == 0 && !w->joins) return false; /* no spare has the run's state */
-    if (s->desc->hosts && s->host.epoch == 0) return false;   /* nor has any worker yet */
+    if (s->desc->hosts && s->host.epoch == 0 && !s->host.joins)
+        return false; /* nor has any worker yet */
     return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
            s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
 }

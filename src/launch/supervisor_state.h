@@ -48,6 +48,7 @@ typedef struct tti_host_epochs {
     tti_host_file file;    /* how many workers each host shall have .. */
     char *file_text;       /* .. by its last version; NULL: there was none; owned */
     int32_t *numbers;      /* room for numbers of each host (host_members.c); owned */
+    bool joins;            /* the others train, and this host was in no epoch yet */
     bool has_left;         /* this host has no worker, and the others go on */
     bool has_ended;        /* the others know that the run of this host has ended */
 } tti_host_epochs;
@@ -134,6 +135,9 @@ int tti_members_spares(const tti_supervisor *s);
 /* Whether those of them that could join wait for others that are still loading, so that one change
  * is enough for all. */
 bool tti_members_gather(const tti_supervisor *s);
+/* For other hosts: workers that are loading, and whether one that is loaded would still wait. */
+int tti_members_starting(const tti_supervisor *s);
+bool tti_members_are_patient(const tti_supervisor *s);
 /* True if no worker joins any more: the run ends. */
 bool tti_members_are_final(const tti_supervisor *s);
 /* Tells the workers that wait for an epoch that the run ends. */

@@ -143,6 +143,82 @@ def test_hosts_leave_and_join():
     run.check(expected)
 
 
+def test_workers_of_several_hosts_join_together():
+    """Those of host 2 load the data for longer: one change adds all."""
+    run = Hosts("together", "2,2,2", "train.steps=100000", "parallel.min_workers=1",
+                "run.checkpoint_every=-1", faults="".join(
+                    ";train.load:delay_ms=%d@rank=%d" % pair
+                    for pair in ((900, 1), (900, 3), (1300, 4), (1300, 5))))
+    run.wait_for(10)
+    for n in 2, 6:
+        runs.tutti("scale", "together", str(n)).expect(0)
+    assert [n for n, _ in run.starts()] == [6, 2, 6], run.starts()
+    for process in run.processes:
+        process.send_signal(signal.SIGTERM)
+    assert run.end() == [143, 143, 143], run.texts()
+
+
+def test_a_host_that_loads_is_not_waited_for():
+    """Host 1 joins again, and is still loading the data when the run ends."""
+    expected = undisturbed()
+    run = Hosts("loads", "2,1", "parallel.min_workers=1")
+    run.wait_for(20)
+    run.kill(1)
+    run.wait_for_workers(2)
+    run.more["TUTTI_FAULT"] += ";train.load:delay_ms=600000"
+    run.join(1)
+    assert run.end() == [0, 5], run.texts()
+    assert [n for n, _ in run.starts()] == [3, 2], run.starts()
+    assert "the run ends before the workers of this host are in a group" in run.text(1), run.text(1)
+    run.check(expected)
+
+
+def test_lost_while_a_host_joins():
+    """A worker of a host that joins, which is started again, and then its last one; one that the
+    run needs; and the host that it has connected to, before its workers are ready."""
+    expected = undisturbed()
+    run = Hosts("joining", "2,1", "parallel.min_workers=1", "run.restarts=1")
+    run.wait_for(20)
+    run.kill(1)
+    run.wait_for_workers(2)
+    usual = run.more["TUTTI_FAULT"]
+    run.more["TUTTI_FAULT"] = usual + ";train.load:kill"
+    run.join(1)
+    assert run.processes[1].wait(runs.HANGS_S) == 5, run.texts()
+    assert "no worker of this host is left; the other hosts go on" in run.text(1), run.text(1)
+    run.wait_for_text(0, "host 1 has no worker left")
+    run.more["TUTTI_FAULT"] = usual
+    run.join(1)
+    assert run.end() == [0, 0], run.texts()
+    assert [n for n, _ in run.starts()] == [3, 2, 3], run.starts()
+    run.check(expected)
+    run = Hosts("needed", "2,1", "parallel.min_workers=3")
+    run.wait_for(20)
+    run.kill(1)
+    run.wait_for_text(0, "fewer than parallel.min_workers=3")
+    run.more["TUTTI_FAULT"] = usual + ";train.load:kill"
+    run.join(1)
+    assert run.processes[1].wait(runs.HANGS_S) == 5, run.texts()
+    run.wait_for_text(0, "host 1 could not join: rank 0 ")
+    run.more["TUTTI_FAULT"] = usual
+    run.join(1)
+    assert run.end() == [0, 0], run.texts()
+    run.check(expected)
+    run = Hosts("leader", "2,1,2", "parallel.min_workers=1")
+    run.wait_for(20)
+    run.kill(2)
+    run.wait_for_workers(3)
+    run.more["TUTTI_FAULT"] = usual + ";train.load:delay_ms=1500"
+    run.join(2)
+    runs.wait_until(lambda: len(runs.children(run.processes[2].pid)) == 2, what="workers of host 2")
+    run.wait_for(run.step() + 80)  # it has heard of the run
+    run.first = 1
+    run.kill(0)
+    assert run.end() == [-signal.SIGKILL, 0, 0], run.texts()
+    assert "host 0 has ended" in run.text(2), run.text(2)
+    run.check(expected)
+
+
 def is_pending(pid, sig):
     with open("/proc/%d/status" % pid) as file:
         pending = [line.split()[1] for line in file if line.startswith("ShdPnd")]
