@@ -123,6 +123,7 @@ static tutti_status list_tensors(tti_weights *w) {
 /* ---- the index ---- */
 
 static const char index_name[] = "model.safetensors.index.json";
+static const char whole_name[] = "model.safetensors"; /* if there is no index */
 
 static tutti_status check_file_name(const char *what, const char *name) {
     size_t n = strlen(name), n_end = strlen(".safetensors");
@@ -166,7 +167,10 @@ static tutti_status open_index(tti_weights *w) {
     tutti_status st = tti_json_member(what, root, "weight_map", JSON_OBJECT, &map);
     if (st == TUTTI_OK) st = open_mapped(w, what, map);
     json_decref(root);
-    return st;
+    if (st != TUTTI_OK || has_file(w, whole_name) || !is_there(w->dir, whole_name)) return st;
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "%s: has both %s and %s, which may be different weights; remove one of them",
+                    w->dir, whole_name, index_name);
 }
 
 /* ---- open, close, read ---- */
@@ -179,10 +183,10 @@ static tutti_status open_at(tti_weights *w, const char *path) {
     if (!w->dir) return out_of_memory(path);
     if (S_ISDIR(info.st_mode)) {
         if (is_there(path, index_name)) return open_index(w);
-        if (!is_there(path, "model.safetensors"))
-            return tti_fail(TUTTI_E_CHECKPOINT, "%s: has neither model.safetensors nor %s", path,
+        if (!is_there(path, whole_name))
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: has neither %s nor %s", path, whole_name,
                             index_name);
-        TTI_TRY(add_file(w, "model.safetensors"));
+        TTI_TRY(add_file(w, whole_name));
         return list_tensors(w);
     }
     TTI_TRY(add_file(w, ""));

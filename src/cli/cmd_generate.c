@@ -1,4 +1,5 @@
 /* cmd_generate.c - `tutti generate RUN --prompt TEXT`: continues a text with a language model. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -14,7 +15,8 @@ static const char usage[] =
     "--max-tokens N      default 200; generation ends earlier at an end-of-text token\n  "
     "--temperature T     default 1; lower values are more deterministic, 0 is greedy\n  --top-k K  "
     "         sample from the K most likely tokens; default 0: all\n  --top-p P           sample "
-    "from the most likely tokens with total probability P; default 1: all\n  --seed S            "
+    "from the most likely tokens with total probability P; default 1: all,\n"
+    "                      0: only the most likely token\n  --seed S            "
     "default 0; the same seed generates the same text\n\nExit code: 0; 2 wrong usage, no run, or "
     "not a language model; 3 data or prompt; 4 no valid\ncheckpoint.\n";
 
@@ -53,7 +55,7 @@ int tutti_cmd_generate(int argc, char **argv) {
                                 .max_tokens = (int64_t)max_tokens,
                                 .temperature = temperature,
                                 .top_k = (int64_t)top_k,
-                                .top_p = top_p,
+                                .top_p = top_p > 0 ? top_p : DBL_MIN,
                                 .seed = (uint64_t)seed,
                                 .on_text = print,
                                 .on_warning = print_warning};

@@ -80,8 +80,12 @@ T_CASE(several_files) {
     T_EQ(done.n_files, 3); /* 24 | 8 + 16 | 4 + 8 */
     T_EQ(access("w/model-00003-of-00003.safetensors", F_OK), 0);
     expect_all("w");
-    T_EQ(unlink("w/model-00002-of-00003.safetensors"), 0);
     tti_weights *w;
+    T_EQ(system("cp w/model-00001-of-00003.safetensors w/model.safetensors"), 0);
+    T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT,
+            "w: has both model.safetensors and model.safetensors.index.json");
+    T_EQ(unlink("w/model.safetensors"), 0);
+    T_EQ(unlink("w/model-00002-of-00003.safetensors"), 0);
     T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT, "model-00002-of-00003");
     assert_null(w);
 }

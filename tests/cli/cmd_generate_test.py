@@ -30,6 +30,8 @@ def test_what_was_learnt():
         "xyz\n" + ALPHABET + "abcde\n"  # longer than the context
     assert said("--temperature", "0", "--max-tokens", "3").strip() == "abc"
     assert said("--prompt", "m", "--top-k", "1", "--max-tokens", "4") == "mnopq\n"
+    assert said("--prompt", "m", "--top-p", "0", "--temperature", "9", "--max-tokens", "4") == \
+        "mnopq\n"
     hot = ["--prompt", "a", "--temperature", "50", "--max-tokens", "60", "--seed"]
     assert said(*hot, "1") == said(*hot, "1") != said(*hot, "2")
 

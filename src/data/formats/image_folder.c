@@ -240,9 +240,7 @@ static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
     TTI_TRY_GOTO(
         walk_classes(f, has_test || desc->takes_all ? NULL : desc, own_folder || desc->spec),
         cleanup);
-    if (f->n_samples == 0)
-        st = tti_fail(TUTTI_E_DATA, "%s: the %s split has no images", f->root,
-                      desc->split == TUTTI_TEST ? "test" : "training");
+    if (f->n_samples == 0) st = tti_image_no_split(desc, f->root, !has_test && !desc->takes_all);
 cleanup:
     free(d);
     return st;

@@ -207,8 +207,7 @@ static tutti_status join_lists(const tutti_dataset_desc *desc, bool hashes, cons
         out->n++;
     }
     if (out->n > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_DATA, "%s: the %s split has no images", out->image_root,
-                    desc->split == TUTTI_TEST ? "test" : "training");
+    return tti_image_no_split(desc, out->image_root, hashes);
 }
 
 tutti_status tti_mask_files_find(const tutti_dataset_desc *desc, tti_mask_files *out) {

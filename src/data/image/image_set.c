@@ -201,3 +201,13 @@ bool tti_hash_splits(const tutti_dataset_desc *desc, const char *name) {
     bool is_test = (double)(hash >> 40) * 0x1p-24 < share;
     return is_test == (desc->split == TUTTI_TEST);
 }
+
+tutti_status tti_image_no_split(const tutti_dataset_desc *desc, const char *root, bool divided) {
+    const char *split = desc->split == TUTTI_TEST ? "test" : "training";
+    if (!divided) return tti_fail(TUTTI_E_DATA, "%s: the %s split has no images", root, split);
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: the %s split has no images: the names of the files decide, and there are "
+                    "few; put images into folders train/ and val/, or give another "
+                    "data.val_fraction (it is %g)",
+                    root, split, desc->val_fraction);
+}

@@ -71,4 +71,7 @@ tutti_status tti_image_set_init_from_spec(tti_source *source, tti_image_set *out
  */
 bool tti_hash_splits(const tutti_dataset_desc *desc, const char *name);
 
+/* TUTTI_E_DATA: the split of root has no images; divided: by tti_hash_splits. */
+tutti_status tti_image_no_split(const tutti_dataset_desc *desc, const char *root, bool divided);
+
 #endif /* TTI_DATA_IMAGE_SET_H */

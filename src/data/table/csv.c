@@ -18,6 +18,7 @@
 #include "data/table/csv_text.h"
 #include "data/table/csv_value.h"
 #include "data/table/row_split.h"
+#include "data/table/table_cell.h"
 #include "data/table/table_learn.h"
 #include "data/target.h"
 

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 
+#define MAX_EXACT 9007199254740992.0 /* 2^53 */
+
 enum { MAX_NUMBER = 64 };
 
 static bool is_one_of(const char *cell, const char *const *words, size_t n) {
@@ -18,7 +20,9 @@ static bool is_one_of(const char *cell, const char *const *words, size_t n) {
 }
 
 bool tti_value_is_missing(const char *cell) {
-    static const char *const words[] = {"", "na", "n/a", "nan", "null", "none", "?"};
+    static const char *const words[] = {
+        "",     "na",  "n/a",  "nan",      "-nan",   "null",    "none",    "?",
+        "#n/a", "#na", "<na>", "#n/a n/a", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"};
     return is_one_of(cell, words, TTI_COUNT(words));
 }
 
@@ -32,14 +36,19 @@ bool tti_value_number(const char *cell, bool decimal_comma, double *out) {
     return tti_parse_double(text, out) == TTI_NUMBER_OK && isfinite(*out);
 }
 
+/* Bytes of the word that text starts with; 0: none of them. */
+static size_t starts_with(const char *text, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(text, words[i], strlen(words[i])) == 0) return strlen(words[i]);
+    return 0;
+}
+
 /* Bytes of a character at text that divides thousands: a comma, an apostrophe, a no-break blank; 0:
  * it is none. */
 static size_t divider_at(const char *text) {
     static const char *const dividers[] = {
         ",", "'", "\xC2\xA0", "\xE2\x80\x89", "\xE2\x80\x99", "\xE2\x80\xAF"};
-    for (size_t i = 0; i < TTI_COUNT(dividers); i++)
-        if (strncmp(text, dividers[i], strlen(dividers[i])) == 0) return strlen(dividers[i]);
-    return 0;
+    return starts_with(text, dividers, TTI_COUNT(dividers));
 }
 
 /* 1,234,567.5, also with other dividers than commas, or a minus sign that is no hyphen.  A comma
@@ -61,6 +70,77 @@ static bool has_other_signs(const char *cell) {
     }
     text[n] = '\0';
     return any && !*cell && tti_parse_double(text, &x) == TTI_NUMBER_OK;
+}
+
+/* Bytes of a currency sign, a percent sign, a blank, a quote or a parenthesis at text; 0: none. */
+static size_t mark_at(const char *text) {
+    static const char *const marks[] = {"$",
+                                        "%",
+                                        "(",
+                                        ")",
+                                        "'",
+                                        " ",
+                                        "\xC2\xA0",
+                                        "\xE2\x80\xAF", /* blanks */
+                                        "\xC2\xA3",
+                                        "\xC2\xA5",
+                                        "\xE2\x82\xA9",
+                                        "\xE2\x82\xAC", /* pound yen won euro */
+                                        "\xE2\x82\xB9",
+                                        "\xE2\x82\xBD",
+                                        "\xE2\x80\xB0"}; /* rupee rouble per mille */
+    return starts_with(text, marks, TTI_COUNT(marks));
+}
+
+/* Bytes of what divides thousands at text, between digits. */
+static size_t group_at(const char *text) {
+    static const char *const dividers[] = {" ", "_"};
+    size_t n_bytes = divider_at(text);
+    if (n_bytes == 0) n_bytes = starts_with(text, dividers, TTI_COUNT(dividers));
+    bool divides = n_bytes > 0 && strspn(text + n_bytes, "0123456789") == 3;
+    return divides || *text == ',' ? n_bytes : 0;
+}
+
+bool tti_value_has_marks(const char *cell) {
+    char text[MAX_NUMBER];
+    size_t n = 0, n_bytes;
+    bool any = false, closed = false;
+    double x;
+    while (*cell && n + 1 < sizeof text) {
+        bool after_digit = n > 0 && isdigit((unsigned char)text[n - 1]);
+        if (after_digit && !closed && (n_bytes = group_at(cell)) > 0) {
+            any = true;
+        } else if ((n_bytes = mark_at(cell)) > 0) {
+            any = true;
+            closed = closed || after_digit;
+        } else if (closed || !strchr("+-.0123456789", *cell)) {
+            return false;
+        } else {
+            text[n++] = *cell;
+            n_bytes = 1;
+        }
+        cell += n_bytes;
+    }
+    text[n] = '\0';
+    return any && !*cell && tti_parse_double(text, &x) == TTI_NUMBER_OK;
+}
+
+bool tti_value_is_rounded(const char *cell) {
+    double x;
+    size_t n_sign = *cell == '+' || *cell == '-';
+    if (cell[n_sign + strspn(cell + n_sign, "0123456789")]) return false;
+    return tti_parse_double(cell, &x) == TTI_NUMBER_OK && fabs(x) >= MAX_EXACT;
+}
+
+const char *tti_value_unit(const char *cell) {
+    char text[MAX_NUMBER];
+    double x;
+    size_t n = strspn(cell, "+-.,0123456789");
+    if (n == 0 || n >= sizeof text) return NULL;
+    memcpy(text, cell, n);
+    text[n] = '\0';
+    bool good = tti_value_number(text, strchr(text, ',') != NULL, &x);
+    return good && cell[n] && !strpbrk(cell + n, "0123456789") ? cell + n : NULL;
 }
 
 bool tti_value_has_points_of_thousands(const char *cell) {
@@ -135,10 +215,13 @@ static int days_in_month(int year, int month) {
     return days[month - 1] + (leap && month == 2);
 }
 
+/* 2024-02-29, 2024/02/29 */
 static bool take_day(const char **at, double *seconds) {
     int year, month, day;
-    bool good = take_digits(at, 4, &year) && take_char(at, '-') && take_digits(at, 2, &month) &&
-                take_char(at, '-') && take_digits(at, 2, &day);
+    if (!take_digits(at, 4, &year)) return false;
+    char separator = **at == '/' ? '/' : '-';
+    bool good = take_char(at, separator) && take_digits(at, 2, &month) &&
+                take_char(at, separator) && take_digits(at, 2, &day);
     if (!good || month < 1 || month > 12 || day < 1 || day > days_in_month(year, month))
         return false;
     *seconds = days_of(year, month, day) * 86400;
@@ -160,8 +243,14 @@ static bool take_time(const char **at, double *seconds) {
 }
 
 static bool take_zone(const char **at, double *seconds) {
-    int hour, minute = 0, sign = **at == '-' ? 1 : -1;
-    if (take_char(at, 'Z') || !**at) return true;
+    int hour, minute = 0;
+    if (!**at) return true;
+    take_char(at, ' ');
+    if (strcmp(*at, "Z") == 0 || strcmp(*at, "UTC") == 0 || strcmp(*at, "GMT") == 0) {
+        *at += strlen(*at);
+        return true;
+    }
+    int sign = **at == '-' ? 1 : -1;
     if (!take_char(at, '+') && !take_char(at, '-')) return false;
     if (!take_digits(at, 2, &hour)) return false;
     bool colon = take_char(at, ':');
@@ -176,4 +265,29 @@ bool tti_value_date(const char *cell, double *out) {
     if (!*at) return true;
     return (take_char(&at, 'T') || take_char(&at, ' ')) && take_time(&at, out) &&
            take_zone(&at, out) && !*at;
+}
+
+/* Takes 1 to 4 digits, or the name of a month: 3 to 9 letters.  Returns the number of digits, 0 for
+ * a name, -1 if neither is there. */
+static int take_part(const char **at) {
+    int n_digits = 0, n_letters = 0;
+    while (isdigit((unsigned char)**at)) ++*at, n_digits++;
+    if (n_digits > 0) return n_digits <= 4 ? n_digits : -1;
+    while (isalpha((unsigned char)**at)) ++*at, n_letters++;
+    return n_letters >= 3 && n_letters <= 9 ? 0 : -1;
+}
+
+bool tti_value_looks_like_date(const char *cell) {
+    const char *at = cell;
+    int first = take_part(&at);
+    char separator = *at;
+    if (first < 0 || !separator || !strchr("/.- ", separator)) return false;
+    at++;
+    int second = take_part(&at);
+    if (separator == ' ' && first == 0) take_char(&at, ','); /* Feb 29, 2024 */
+    if (second < 0 || !take_char(&at, separator)) return false;
+    int third = take_part(&at);
+    bool ends = !*at || *at == ' ' || *at == 'T' || *at == ',';
+    bool has_year = third == 4 || first == 4 || (third == 2 && separator == '/');
+    return ends && has_year && third > 0 && (first > 0 || second > 0);
 }

@@ -19,8 +19,10 @@ tti_row_split tti_row_split_make(const tutti_dataset_desc *desc, int64_t n, bool
 
 tutti_status tti_count_samples(const tutti_dataset_desc *desc, int64_t n, int64_t *out) {
     if (n < 1)
-        return tti_fail(TUTTI_E_DATA, "%s: no rows for the %s split", desc->dir,
-                        desc->split == TUTTI_TRAIN ? "training" : "test");
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: no rows for the %s split; more rows are needed, files of both splits, "
+                        "or another data.val_fraction",
+                        desc->dir, desc->split == TUTTI_TRAIN ? "training" : "test");
     if (desc->n_samples > n)
         return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", desc->dir,
                         (long long)desc->n_samples, (long long)n);

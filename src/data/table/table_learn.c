@@ -15,7 +15,9 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/problem.h"
+#include "data/table/column_kind.h"
 #include "data/table/csv_value.h"
+#include "data/table/table_cell.h"
 #include "data/target.h"
 
 #define MAX_EXACT 9007199254740992.0 /* 2^53: smaller whole numbers are exact in f64 */
@@ -44,51 +46,7 @@ static const char *cell_at(const learner *l, int column, int64_t i) {
 }
 
 static void add_notice(const learner *l, int column, const char *what) {
-    char text[TTI_COLUMN_TEXT];
-    tti_str_printf(l->notices, "%s: %s %s\n", l->csv->name, tti_column_text(l->table, column, text),
-                   what);
-}
-
-bool tti_table_value(const tti_csv_text *csv, tti_column_kind kind, const char *cell, double *out) {
-    bool truth = false;
-    if (kind == TTI_COLUMN_NUMBER) return tti_value_number(cell, csv->decimal_comma, out);
-    if (kind == TTI_COLUMN_DATE) return tti_value_date(cell, out);
-    bool digit = strcmp(cell, "0") == 0 || strcmp(cell, "1") == 0;
-    bool good = tti_value_boolean(cell, &truth) || digit;
-    *out = digit ? cell[0] - '0' : truth;
-    return good;
-}
-
-bool tti_table_yes_no(const tti_csv_text *csv, const char *cell, bool *out) {
-    double x;
-    if (!tti_value_number(cell, csv->decimal_comma, &x)) return tti_value_boolean(cell, out);
-    *out = x == 1;
-    return x == 0 || x == 1;
-}
-
-tutti_status tti_table_bad_cell(const tti_csv_text *csv, const tti_table_spec *table, int column,
-                                int64_t row, const char *cell, bool may_choose) {
-    static const char *const wanted[TTI_N_COLUMN_KINDS] = {
-        [TTI_COLUMN_NUMBER] = "a finite number written as 1234.5",
-        [TTI_COLUMN_BOOLEAN] = "true or false",
-        [TTI_COLUMN_DATE] = "a date such as 2024-02-29 or 2024-02-29T12:30:00Z"};
-    const tti_column *c = &table->column[column];
-    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
-    tti_column_text(table, column, text);
-    tti_clip(clipped, cell);
-    if (c->kind == TTI_COLUMN_NUMBER && tti_value_is_tiny(cell))
-        return tti_fail(TUTTI_E_DATA,
-                        "%s:%lld: %s: '%s' is too small and would be read as 0; write 0 if that is "
-                        "meant",
-                        csv->name, (long long)csv->line[row], text, clipped);
-    if (!may_choose)
-        return tti_fail(TUTTI_E_DATA, "%s:%lld: %s: '%s' is not %s", csv->name,
-                        (long long)csv->line[row], text, clipped, wanted[c->kind]);
-    return tti_fail(TUTTI_E_DATA,
-                    "%s:%lld: %s: '%s' is not %s; correct it, or say what the column is, such as "
-                    "data.columns='%s: category' or ignore",
-                    csv->name, (long long)csv->line[row], text, clipped, wanted[c->kind],
-                    c->name[0] ? c->name : "NUMBER");
+    tti_table_notice(l->csv, l->table, column, what, l->notices);
 }
 
 /* ---- the columns that a job names ---- */
@@ -243,81 +201,13 @@ static tutti_status learn_texts(learner *l, int column, bool given) {
     return copy_texts(l, n_distinct, &c->category);
 }
 
-/* ---- kinds ---- */
-
-typedef struct counts {
-    int64_t n, numbers, odd, booleans, dates;
-    int64_t other_than_number, other_than_date; /* a row with such a value */
-} counts;
-
-static counts count_kinds(const learner *l, int column) {
-    counts k = {0};
-    for (int64_t i = 0; i < l->rows->n; i++) {
-        const char *cell = cell_at(l, column, i);
-        double x;
-        bool truth;
-        if (tti_value_is_missing(cell)) continue;
-        bool number = tti_value_number(cell, l->csv->decimal_comma, &x);
-        bool date = !number && tti_value_date(cell, &x);
-        k.n++;
-        k.numbers += number;
-        k.dates += date;
-        k.odd += !number && tti_value_is_odd_number(cell);
-        k.booleans += !number && tti_value_boolean(cell, &truth);
-        if (!number) k.other_than_number = tti_row_at(l->rows, i);
-        if (!date) k.other_than_date = tti_row_at(l->rows, i);
-    }
-    return k;
-}
-
-/* The number of the row, as spreadsheets and data frames add it. */
-static bool counts_rows(const learner *l, int column) {
-    static const char *const names[] = {"", "id", "index", "unnamed: 0", "rownames", "row"};
-    double first, x;
-    bool named = false;
-    for (size_t i = 0; i < TTI_COUNT(names); i++)
-        named |= strcasecmp(l->table->column[column].name, names[i]) == 0;
-    if (!l->table->has_names || !named || l->csv->n_rows < 3) return false;
-    for (int64_t i = 0; i < l->csv->n_rows; i++) {
-        if (!tti_value_number(tti_csv_cell(l->csv, i, column), false, &x)) return false;
-        if (i == 0) first = x;
-        if (x != first + (double)i) return false;
-    }
-    return true;
-}
-
-static tutti_status choose_kind(const learner *l, int column) {
-    tti_column *c = &l->table->column[column];
-    counts k = count_kinds(l, column);
-    int64_t row = k.other_than_number;
-    c->kind = TTI_COLUMN_IGNORE;
-    if (k.n == 0) {
-        add_notice(l, column, "is ignored: it has no values in the training rows");
-        return TUTTI_OK;
-    }
-    if (counts_rows(l, column)) {
-        add_notice(l, column, "is ignored: it only counts the rows");
-        return TUTTI_OK;
-    }
-    c->kind = k.numbers == k.n    ? TTI_COLUMN_NUMBER
-              : k.booleans == k.n ? TTI_COLUMN_BOOLEAN
-              : k.dates == k.n    ? TTI_COLUMN_DATE
-                                  : TTI_COLUMN_CATEGORY;
-    if (c->kind != TTI_COLUMN_CATEGORY) return TUTTI_OK;
-    /* A few values that are none among many numbers are mistakes, no categories. */
-    bool numbers = 5 * (k.numbers + k.odd) >= 4 * k.n, dates = 5 * k.dates >= 4 * k.n;
-    if (!numbers && !dates) return TUTTI_OK;
-    c->kind = numbers ? TTI_COLUMN_NUMBER : TTI_COLUMN_DATE;
-    if (dates) row = k.other_than_date;
-    return tti_table_bad_cell(l->csv, l->table, column, row, tti_csv_cell(l->csv, row, column),
-                              true);
-}
+/* ---- columns ---- */
 
 static tutti_status learn_column(learner *l, int column, bool given) {
     tti_column *c = &l->table->column[column];
     for (int64_t i = 0; i < l->rows->n; i++)
         c->n_missing += tti_value_is_missing(cell_at(l, column, i));
-    if (!given) TTI_TRY(choose_kind(l, column));
+    if (!given) TTI_TRY(tti_column_choose_kind(l->csv, l->rows, l->table, column, l->notices));
     if (c->kind == TTI_COLUMN_IGNORE) return TUTTI_OK;
     if (c->kind == TTI_COLUMN_CATEGORY) return learn_texts(l, column, given);
     return learn_values(l, column);
@@ -379,6 +269,10 @@ static int usual_label(const learner *l) {
             if (strcasecmp(t->column[i].name, usual[k]) == 0) return i;
     int last = t->n_columns - 1;
     while (last > 0 && is_column_empty(l, last)) last--;
+    if (t->has_names)
+        add_notice(l, last,
+                   "is taken for the label: it is the last one, and none is called label, class, "
+                   "target or y (data.label)");
     return last;
 }
 
@@ -492,6 +386,27 @@ static tutti_status text_classes(learner *l, int64_t n, int64_t *n_classes) {
     return TUTTI_OK;
 }
 
+/* Two spellings of yes or of no are two classes. */
+static void report_spellings(const learner *l, int64_t n_classes) {
+    static const char *const words[2][5] = {{"false", "no", "f", "n", "0"},
+                                            {"true", "yes", "t", "y", "1"}};
+    char what[TTI_CLIP * 4], clipped[2][TTI_CLIP];
+    for (int truth = 0; truth < 2; truth++) {
+        const char *first = NULL, *second = NULL;
+        for (int64_t i = 0; i < n_classes; i++)
+            for (size_t k = 0; k < TTI_COUNT(words[truth]); k++) {
+                if (strcasecmp(l->text[i], words[truth][k]) != 0) continue;
+                second = first ? l->text[i] : NULL;
+                first = first ? first : l->text[i];
+            }
+        if (!second) continue;
+        snprintf(what, sizeof what,
+                 "has the classes '%s' and '%s'; if they mean the same, give them one name",
+                 tti_clip(clipped[0], first), tti_clip(clipped[1], second));
+        add_notice(l, l->table->label[0], what);
+    }
+}
+
 static tutti_status check_classes(const learner *l, int64_t n_classes, int64_t n, bool whole) {
     bool asked = l->desc->target && strcmp(l->desc->target, "class") == 0;
     bool numbers = l->table->labels == TTI_LABEL_NUMBER;
@@ -511,6 +426,7 @@ static tutti_status learn_classes(learner *l, int64_t n, bool whole) {
         TTI_TRY(number_classes(l, n, &n_classes));
     else
         TTI_TRY(text_classes(l, n, &n_classes));
+    if (l->table->labels != TTI_LABEL_NUMBER) report_spellings(l, n_classes);
     TTI_TRY(check_classes(l, n_classes, n, whole));
     l->spec->n_classes = n_classes;
     if (l->desc->n_classes > 0 && l->desc->n_classes != n_classes)
@@ -705,8 +621,10 @@ tutti_status tti_table_learn(const tutti_dataset_desc *desc, const tti_csv_text 
                              const tti_row_split *rows, tti_data_spec *spec, tti_str *notices) {
     size_t n = (size_t)csv->n_columns, n_rows = (size_t)rows->n + 1;
     if (n < 2)
-        return tti_fail(TUTTI_E_DATA, "%s: %zu columns, a feature and a label are needed",
-                        csv->name, n);
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: one column: the first line has no comma, semicolon, tab or | outside "
+                        "quotes; a feature and a label are needed",
+                        csv->name);
     learner l = {.desc = desc, .csv = csv, .rows = rows, .spec = spec, .notices = notices};
     l.table = spec->table = tti_arena_alloc(&spec->arena, sizeof *l.table);
     l.value = malloc(n_rows * sizeof *l.value);

@@ -321,7 +321,7 @@ T_CASE(labels_beyond_f64) {
 T_CASE(columns_that_are_refused) {
     T_UNUSED;
     static const bad_text bad[] = {
-        {"1\n2\n", "1 columns, a feature and a label"},
+        {"1\n2\n", "one column: the first line has no comma"},
         {"1,0\n2,\n", "train.csv:2: column 1: the label is missing"},
         {"1,0.5\n2,1\n", "train.loss=mse data.target=value"},
         {"1,0\n2,0\n3,0\n4,0\nx,1\n", "train.csv:5: column 0: 'x' is not a finite number"},
