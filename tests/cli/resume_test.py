@@ -63,6 +63,33 @@ def test_other_differences_are_listed():
             raise AssertionError("reported more than once: " + ended.err)
 
 
+def test_samples_that_changed():
+    """Data with the same classes, statistics and size is compared by its contents."""
+    rows = ["%d.5,%s" % (i, "ab"[i % 2]) for i in range(40)]
+
+    def write(rows):
+        with open("t.csv", "w") as file:
+            file.write("x,label\n" + "\n".join(rows) + "\n")
+
+    for place in ("threads", "processes"):
+        run = "changed-" + place
+        write(rows)
+        runs.tutti("train", "model.name=mlp", "model.hidden=[8]", "data.format=csv",
+                   "data.dir=t.csv", "train.batch=8", "train.epochs=1", "run.dir=" + run).expect(0)
+        os.rename("t.csv", "u.csv")
+        again = ["train", "--resume", run, "data.dir=u.csv", "-n", "2", "parallel.place=" + place]
+        ended = runs.tutti(*again, "train.epochs=2").expect(0)
+        if "not that of the run before" in ended.err:
+            raise AssertionError("the same data elsewhere: " + ended.err)
+        os.remove("u.csv")
+        write([row[:-1] + ("a" if row[-1] == "b" else "b") for row in rows])
+        again[3] = "data.dir=t.csv"
+        ended = runs.tutti(*again, "train.epochs=3")
+        ended.expect(0, "warning: the data is not that of the run before: it had 36 training samples")
+        if ended.err.count("not that of the run before") != 1:
+            raise AssertionError("reported more than once: " + ended.err)
+
+
 def test_nothing_to_train():
     """The run has more steps than it is asked for, or as many: a warning, and exit code 0."""
     make_run("run")

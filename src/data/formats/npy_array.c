@@ -40,8 +40,8 @@ static const char *value_of(const char *header, const char *key) {
 
 static tutti_status bad_type(const tti_npy_array *a, const char *type) {
     return tti_fail(TUTTI_E_DATA,
-                    "%s: bad .npy header: the type '%.*s' is not one of b1 u1 u2 u4 i1 i2 i4 i8 f2 "
-                    "f4 f8; convert the array before it is saved, for example with "
+                    "%s: bad .npy header: the type is not one of b1 u1 u2 u4 i1 i2 i4 i8 f2 f4 f8, "
+                    "but '%.*s'; convert the array before it is saved, for example with "
                     ".astype('float32'), labels with .astype('int64')",
                     a->name, (int)TTI_MIN(strcspn(type, "'"), (size_t)16), type);
 }
@@ -74,8 +74,9 @@ static tutti_status read_shape(const char *header, tti_npy_array *a) {
         if (*at < '0' || *at > '9' || a->shape.n_dims == TUTTI_MAX_DIMS)
             return bad(a, "'shape' is not 1 .. 8 numbers");
         long long n = strtoll(at, &end, 10);
-        if (n == 0) return bad(a, "a dimension is 0, so the array is empty");
-        if (n > MAX_DIM) return bad(a, "a dimension is above 2^40");
+        if (n == 0)
+            return bad(a, "a dimension is not in 1 .. 2^40: it is 0, so the array is empty");
+        if (n > MAX_DIM) return bad(a, "a dimension is not in 1 .. 2^40");
         a->shape.dim[a->shape.n_dims++] = n;
         at = end + strspn(end, " ");
         if (*at != ',' && *at != ')') return bad(a, "'shape' is not 1 .. 8 numbers");

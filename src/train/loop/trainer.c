@@ -44,6 +44,7 @@
 #include "train/setup/resolved.h"
 #include "train/setup/run_dir.h"
 #include "train/setup/run_limits.h"
+#include "train/setup/samples_record.h"
 #include "train/setup/worker_exec.h"
 #include "tutti/launch.h"
 
@@ -512,6 +513,17 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
+/* Rank 0 warns if samples that are read from files changed between two parts of the run. */
+static tutti_status keep_samples_record(trainer *t, const tti_blueprint *b) {
+    const tutti_samples *const *given = tti_job_config_of(t->job)->data.samples;
+    char note[512];
+    if ((t->is_worker && t->place.rank != 0) || given[TUTTI_TRAIN] || given[TUTTI_TEST])
+        return TUTTI_OK;
+    TTI_TRY(tti_samples_record_keep(t->dir, b->train, b->test, note, sizeof note));
+    if (note[0]) warn(t, note);
+    return TUTTI_OK;
+}
+
 /* Checks memory before any worker allocates; workers of other processes wait for this one. */
 static tutti_status check_memory(const trainer *t, const tti_blueprint *b) {
     tti_memory_room room;
@@ -552,6 +564,7 @@ static tutti_status train_here(trainer *t) {
     if (st == TUTTI_OK) st = tti_blueprint_check_trains(b);
     if (st == TUTTI_OK) st = check_memory(t, b);
     if (st == TUTTI_OK) st = keep_data_spec(t, b);
+    if (st == TUTTI_OK) st = keep_samples_record(t, b);
     if (st == TUTTI_OK) st = keep_job(t, b);
     if (st != TUTTI_OK) {
         tti_model_copy_destroy(t->model_copy);

@@ -98,7 +98,8 @@ static void discard_logs(const char *dir) {
 }
 
 void tti_run_dir_discard(const char *dir) {
-    static const char *const files[] = {"job.yaml", "error.json", "data.json", "tokenizer.json"};
+    static const char *const files[] = {"job.yaml", "error.json", "data.json", "samples.txt",
+                                        "tokenizer.json"};
     char path[700];
     if (tti_run_dir_exists(dir)) return;
     for (size_t i = 0; i < TTI_COUNT(files); i++) {

@@ -1,4 +1,4 @@
-/* run_dir.h - the folder of a run: job.yaml, data.json, tokenizer.json, metrics.jsonl,
+/* run_dir.h - the folder of a run: job.yaml, data.json, samples.txt, tokenizer.json, metrics.jsonl,
  * checkpoints/, log/. */
 #ifndef TTI_TRAIN_RUN_DIR_H
 #define TTI_TRAIN_RUN_DIR_H
