@@ -41,20 +41,19 @@ tutti_status tti_exec_rebalance(tti_exec *exec, const tti_shard_map *shard_map);
  * workers.
  */
 tutti_status tti_exec_pull(tti_exec *exec);
-tutti_status tti_exec_pull_params(tti_exec *exec); /* alone */
+tutti_status tti_exec_pull_params(tti_exec *exec); /* only the parameters */
 tutti_status tti_exec_push(tti_exec *exec);
 
-/* Threads that read files for tti_exec_store_part, on the worker's cores; their memory is the
- * device's pinned memory where parts go to the device. */
+/* Threads for reading files with tti_exec_store_part, on the worker's cores.  Their memory is
+ * pinned if parts are copied to a device. */
 void tti_exec_readers(const tti_exec *exec, tti_readers *out);
 
-/* Pins host memory of batches, so that copies to a device overlap with computation, until it is
- * unpinned, before it is freed.  Optional: everything works without it. */
+/* Pins host memory of batches, so that copies to a device overlap with computation.  Unpin it
+ * before freeing it.  Optional: everything works without it. */
 void tti_exec_pin(tti_exec *exec, void *memory, size_t n_bytes);
 void tti_exec_unpin(tti_exec *exec, void *memory);
 
-/* Waits for what is in the device's copy queue, and not for steps in flight.  On the host a no-op.
- */
+/* Waits for the device's copy queue, but not for steps in flight.  Does nothing on the host. */
 tutti_status tti_exec_wait_for_copies(tti_exec *exec);
 
 /* The flat parameters and state arrays (plan->n_flat elements each): read them after tti_exec_pull,
@@ -75,8 +74,8 @@ const tti_device_ops *tti_exec_state_device(const tti_exec *exec);
 TUTTI_NODISCARD tutti_status tti_exec_copy_out(tti_exec *exec, int k, float *to);
 TUTTI_NODISCARD tutti_status tti_exec_copy_in(tti_exec *exec, int k, const float *from);
 
-/* Array k of rank source becomes that of all workers, from device to device; waits.  *done false,
- * on all of them: their devices are not connected.  Collective; with desc.elastic. */
+/* Broadcasts array k of rank source to all workers, from device to device; waits.  *done false, on
+ * all workers: the devices are not connected.  Collective; with desc.elastic. */
 TUTTI_NODISCARD tutti_status tti_exec_broadcast_array(tti_exec *exec, int k, int source,
                                                       bool *done);
 
@@ -84,14 +83,14 @@ TUTTI_NODISCARD tutti_status tti_exec_broadcast_array(tti_exec *exec, int k, int
  * a device after tti_exec_pull. */
 void tti_exec_copy_own(tti_exec *exec, int k, float *whole);
 
-/* The ranges of the flat arrays of plan that rank of n_ranks workers owns if they divide them as
- * this executor's workers do, in ascending order.  plan: of this worker, or of another part of the
+/* The ranges of the flat arrays of plan that rank owns, in ascending order, if n_ranks workers
+ * divide the arrays as this executor's workers do.  plan: of this worker, or of another part of the
  * same model.  On success *ranges is freed by the caller. */
 tutti_status tti_exec_find_partition(const tti_exec *exec, const tti_plan *plan, int rank,
                                      int n_ranks, tti_range **ranges, int *n);
 
-/* State of one slot of the plan, whole, wherever its parts are: elements first .. of array k.
- * After tti_exec_pull.  Rank 0 fetches any number of times and then ends the others'
+/* The whole state of one slot of the plan, gathered from its owners: elements first .. of array k.
+ * Call after tti_exec_pull.  Rank 0 fetches any number of times and then ends the others'
  * tti_exec_serve, which answers; data are valid until the next call.  Overwrites the gradients of
  * the last step. */
 tutti_status tti_exec_fetch(tti_exec *exec, int k, size_t first, size_t n_elems,
@@ -108,32 +107,33 @@ tutti_status tti_exec_serve_end(tti_exec *exec);
 void tti_exec_store(tti_exec *exec, int k, size_t first, size_t n_elems, const float *data);
 tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, const float *data);
 
-/* Copies the samples to the device, before the first step; steps of training then give their index
- * alone.  ahead: as tti_exec_depth then says, 1 .. TTI_MAX_AHEAD; less: as is best.  *resident
- * false: there is no device, they take more than a quarter of its free memory, or the graph wants
- * other inputs.
- */
+/* Copies the samples to the device, before the first step.  Training steps then pass only sample
+ * indices. ahead: the value that tti_exec_depth then returns, 1 .. TTI_MAX_AHEAD; below 1: the best
+ * value.  *resident false: there is no device, the samples take more than a quarter of its free
+ * memory, or the graph reads other inputs. */
 tutti_status tti_exec_keep(tti_exec *exec, const tti_resident_samples *samples, int ahead,
                            bool *resident);
 
-/* Whether steps may have tables of bytes: if a device converts bytes to floats. */
+/* True if steps may pass samples as bytes with tables, because a device converts bytes to
+ * floats. */
 bool tti_exec_takes_bytes(const tti_exec *exec);
 
-/* For one array of a parameter of the whole model, as tti_exec_fetch_whole has it: pull before
- * fetch_whole, and pull, store_whole and push.  Where a device has the whole array nothing else is
- * copied. */
+/* pull: call before tti_exec_fetch_whole; for writing call pull, store_whole and push.  They
+ * transfer one array of a parameter of the whole model.  If a device has the whole array, nothing
+ * else is copied. */
 tutti_status tti_exec_pull_array(tti_exec *exec, int k, const tti_node *param);
 tutti_status tti_exec_write_array(tti_exec *exec, int k, const tti_node *param, const float *data);
-/* Whether a device has all parameters whole: then many calls of tti_exec_write_array or
+/* True if a device has all parameters whole: then many calls of tti_exec_write_array or
  * tti_exec_store_part are cheap. */
 bool tti_exec_writes_to_device(const tti_exec *exec);
-/* Elements first .. first + n_elems - 1 of an array of a parameter: to the device if
- * tti_exec_writes_to_device, else as tti_exec_store, in whole update blocks of the parameter.
- * tti_exec_takes_parts false: this worker wants arrays whole. */
+/* Stores elements first .. first + n_elems - 1 of an array of a parameter: on the device if
+ * tti_exec_writes_to_device, else as tti_exec_store does, in whole update blocks of the parameter.
+ * tti_exec_takes_parts false: this worker needs whole arrays. */
 bool tti_exec_takes_parts(const tti_exec *exec);
 tutti_status tti_exec_store_part(tti_exec *exec, int k, const tti_node *param, size_t first,
                                  size_t n_elems, const float *data);
-/* To memory of any device; *done false: this worker's device does not have the whole array. */
+/* Copies the array to memory of any device.  *done false: this worker's device does not have the
+ * whole array. */
 tutti_status tti_exec_copy_array(tti_exec *exec, int k, const tti_node *param, void *to,
                                  bool *done);
 
@@ -154,98 +154,100 @@ tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
  * state, and tti_exec_destroy, are allowed. */
 tutti_status tti_exec_salvage(tti_exec *exec, tti_step_result *result, bool *ended);
 
-/* Steps that may be at work together: 1, on a device that works alone 2, or more over kept samples.
- */
+/* Maximum number of steps in flight: 1 on the host, 2 on a single device, or more with resident
+ * samples. */
 int tti_exec_depth(const tti_exec *exec);
-/* How many of those steps one launch contains: 1, or half of tti_exec_depth if steps over resident
- * samples are small. */
+/* The number of steps per launch: 1, or half of tti_exec_depth if steps over resident samples are
+ * small. */
 int tti_exec_steps_per_launch(const tti_exec *exec);
 
-/* How devices add between workers, in words; "" where none do.  Valid as long as exec. */
+/* Describes how devices reduce between workers; "" if they do not.  Valid as long as exec. */
 const char *tti_exec_way(const tti_exec *exec);
 
-/* The two parts of a step of a worker without a parameter server or local SGD: the first one ends
- * before the update, and may be repeated.  tti_exec_fetch then has the gradients, if all workers
- * have called tti_exec_whole_gradients.  Between two steps; both wait for a device.  Collective. */
+/* The two halves of a step for a worker without a parameter server or local SGD. The first ends
+ * before the update and may be repeated.  Afterwards tti_exec_fetch returns the gradients, if all
+ * workers have called tti_exec_whole_gradients.  Call between two steps; both halves wait for the
+ * device.  Collective. */
 tutti_status tti_exec_compute_gradients(tti_exec *exec, const tti_step_desc *desc,
                                         tti_step_result *result);
-/* keeps_params: as in tti_step_desc; result is that of the whole step. */
+/* keeps_params: see tti_step_desc. result: that of the whole step. */
 tutti_status tti_exec_apply_gradients(tti_exec *exec, double lr, bool keeps_params,
                                       tti_step_result *result);
 
 /* ---- verification: a shard is computed twice and compared, on the host, with whole models ---- */
 
-/* From now on tti_exec_compute_gradients hashes the results of every layer of this shard, if it is
- * this worker's; -1: of none. */
+/* From now on tti_exec_compute_gradients hashes the outputs of every layer of this shard, if it
+ * belongs to this worker; -1: of no shard. */
 tutti_status tti_exec_watch_shard(tti_exec *exec, int shard);
 /* Layers of the shard program: one hash for each. */
 int tti_exec_n_layers(const tti_exec *exec);
 const uint64_t *tti_exec_layer_hashes(const tti_exec *exec);
-/* Computes a shard (of any worker) of the step again, with the parameters as they are, and hashes
- * its layers [n_layers].  Between the two parts of a step; gradients and sums stay. */
+/* Computes a shard (of any worker) of the step again, with the current parameters, and hashes its
+ * layers [n_layers].  Call between the two halves of a step; gradients and sums are kept. */
 tutti_status tti_exec_recompute(tti_exec *exec, const tti_step_desc *desc, int shard,
                                 const tti_shard_data *data, uint64_t *hashes);
 /* "conv2d 'conv1'" */
 void tti_exec_layer_name(const tti_exec *exec, int layer, char *out, size_t n_bytes);
 
-/* The summed gradients as one flat array in host memory, between the two; NULL where no worker has
- * room for them (desc.zero 2 and 3).  Collective. */
+/* The summed gradients as one flat array in host memory, between the two halves; NULL if no worker
+ * has memory for them (desc.zero 2 and 3).  Collective. */
 tutti_status tti_exec_whole_gradients(tti_exec *exec, float **grads);
 
-/* The flat parameters of the first worker of desc.comm (tti_exec_params, after
- * tti_exec_pull_params) become those of all.  Collective. */
+/* Broadcasts the flat parameters of rank 0 of desc.comm (tti_exec_params, after
+ * tti_exec_pull_params) to all workers.  Collective. */
 tutti_status tti_exec_broadcast_params(tti_exec *exec);
 
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
 /* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
- * their parts timed; nothing waits that does not wait in training.  Devices replay captured graphs
- * of their own meanwhile, with timestamps in them; on the host it is the first compute thread that
- * is looked at. Collective. */
+ * their parts timed; profiling adds no waits.  Devices replay captured graphs of their own
+ * meanwhile, with timestamps in them; on the host it is the first compute thread that is looked at.
+ * Collective. */
 tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
 tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
 
-/* Something that the worker's thread did besides: waiting for samples. */
+/* Adds another span of the worker's thread, such as waiting for samples. */
 void tti_exec_profile_wait(tti_exec *exec, tti_span_id id, int64_t start_ns, int64_t end_ns);
 
-/* The hash of this worker's parameters as they are in memory now: own_hash of the last step.  Fails
- * only where a device does. */
+/* The hash of this worker's parameters as they are in memory now (own_hash of the last step).
+ * Fails only if a device fails. */
 tutti_status tti_exec_params_hash(tti_exec *exec, uint64_t *hash);
 
-/* The same of the whole model, as params_hash.  Collective where it is divided. */
+/* The hash of the whole model's parameters, as in params_hash.  Collective if the model is
+ * divided. */
 tutti_status tti_exec_whole_hash(tti_exec *exec, uint64_t *hash);
 
-/* Compares parameters between all workers by a full read.  Collective. */
+/* Reads all parameters and compares them between workers.  Collective. */
 tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);
 
-/* The expected tti_step_result.bubble from the costs of the stages; 0: there are none. */
+/* The expected value of tti_step_result.bubble, from the costs of the stages; 0: no stages. */
 double tti_exec_expected_bubble(const tti_exec *exec);
-/* The share of the last step that each stage computed, [stages], which lives as long as the worker;
- * NULL: there are none. */
+/* The fraction of the last step in which each stage computed, [stages], valid as long as the
+ * worker; NULL: no stages. */
 const double *tti_exec_stages_busy(const tti_exec *exec);
 
-/* TUTTI_E_DEVICE and the like when the device has failed. */
+/* Fails with TUTTI_E_DEVICE and other codes if the device has failed. */
 tutti_status tti_exec_get_spent(tti_exec *exec, tti_exec_spent *spent);
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
-/* The same before there is a worker: for rank of n_ranks, from plan, backend, n_shards,
+/* The memory of a worker that does not exist yet: rank of n_ranks.  Reads plan, backend, n_shards,
  * n_compute_threads, shard_map, zero, ema, fast and wire of desc. */
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
 
-/* Scratch memory of the kernels of that worker on the host, for all its compute threads.  Prepares
- * the kernels to learn it, which takes as long as the first part of tti_exec_create. */
+/* Bytes of scratch memory of that worker's kernels on the host, over all compute threads.  Prepares
+ * the kernels, which takes as long as the first part of tti_exec_create. */
 tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                    size_t *n_bytes);
 
-/* A worker that is not created yet. */
+/* Describes a worker that does not exist yet. */
 typedef struct tti_list_desc {
-    const tti_exec_desc *exec; /* as for tti_exec_memory_plan, and what the job says of steps */
-    int rank, n_ranks;         /* of the data axis */
+    const tti_exec_desc *exec; /* as for tti_exec_memory_plan, and the job's settings of steps */
+    int rank, n_ranks;         /* on the data axis */
     bool is_divided;           /* other workers have other parts of the model */
-    bool has_server, is_async; /* a parameter server makes the updates; of every gradient alone */
+    bool has_server, is_async; /* a parameter server runs the updates; one per gradient */
 } tti_list_desc;
 
 /* The worker's step programs, one for each form of step: the lists that it would execute on the

@@ -12,13 +12,13 @@
 #include "exec/worker/worker.h"
 #include "ops/init.h"
 
-/* Part of a parameter, and its place among the parameters of this worker. */
+/* A block of a parameter, and its place among the parameters of this worker. */
 typedef struct block {
     const tti_node *param;
     size_t first, last, at;
 } block;
 
-/* Only own parameters are sharded. */
+/* True if the worker has only its partition of the parameters. */
 static bool is_partitioned(const tti_setup *setup, const tti_exec *x) {
     return tti_exec_has_sharded_params(x) || tti_exec_has_range(setup);
 }
@@ -37,7 +37,7 @@ static block block_at(const tti_setup *setup, const tti_exec *x, int i) {
     return (block){slot->param, first, first + step->n_elems, at};
 }
 
-/* ---- by threads of the host ---- */
+/* ---- on threads of the host ---- */
 
 typedef struct drawing {
     const tti_exec *x;
@@ -49,7 +49,7 @@ static void draw_compute_thread(int compute_thread, void *arg) {
     const tti_exec *x = d->x;
     const tti_setup *setup = tti_setup_of(x);
     bool by_all = setup->desc.shared_params &&
-                  !is_partitioned(setup, x); /* workers: each has its own blocks */
+                  !is_partitioned(setup, x); /* false: workers write only their own blocks */
     for (int i = compute_thread; i < n_blocks(setup, x); i += d->n_threads) {
         if (by_all && !setup->share.is_own[i]) continue;
         block b = block_at(setup, x, i);
@@ -58,7 +58,8 @@ static void draw_compute_thread(int compute_thread, void *arg) {
     }
 }
 
-/* With shared parameters only the own blocks; other workers may not have begun. */
+/* With shared parameters only this worker's blocks are copied, because other workers may not have
+ * drawn theirs. */
 static void begin_averages(const tti_setup *setup, const tti_exec *x) {
     for (int i = 0; i < setup->share.n_blocks; i++) {
         const tti_update_step *step = &setup->desc.plan->updates[setup->share.blocks[i].update];
@@ -68,7 +69,7 @@ static void begin_averages(const tti_setup *setup, const tti_exec *x) {
     }
 }
 
-/* Starting a thread and its stack cost more than drawing fewer blocks. */
+/* Starting a thread costs more than drawing fewer blocks. */
 enum { BLOCKS_PER_THREAD = 8 };
 
 static tutti_status draw_here(tti_exec *x) {
@@ -90,9 +91,9 @@ static tutti_status draw_here(tti_exec *x) {
     return TUTTI_OK;
 }
 
-/* ---- by the device ---- */
+/* ---- on the device ---- */
 
-enum { MOST_DRAWS = 4096 /* sent to the device at once */ };
+enum { MOST_DRAWS = 4096 /* parameters per copy to the device */ };
 
 static tutti_status copy_averages(const tti_setup *setup, const tti_exec *x) {
     const tti_device_ops *ops = setup->desc.backend->device;

@@ -4,8 +4,7 @@
 
 #include "exec/exec.h"
 
-/* Draws the parameters that this worker has from the seed, where it keeps them: by all threads that
- * it may run, or on its device. */
+/* Draws this worker's parameters from the seed, on all its threads or on its device. */
 tutti_status tti_exec_first_params(tti_exec *x);
 
 #endif /* TTI_EXEC_FIRST_PARAMS_H */

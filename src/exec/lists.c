@@ -1,4 +1,4 @@
-/* lists.c - the step programs of a worker that is not created yet: what it would execute. */
+/* lists.c - the step programs that a worker would execute, without creating the worker. */
 #include <stdlib.h>
 
 #include "exec/host/host.h"
@@ -46,8 +46,8 @@ static tutti_status plan_worker(const tti_list_desc *d, tti_step_lists *p) {
         p->sharded.params = d->exec->zero > 2;
         TTI_TRY(tti_sharded_plan_memory(d->exec->plan, &p->sharded));
         p->basis.sharded = &p->sharded;
-        /* Micro-batch groups without a shard, so that all workers gather parameters equally often
-         * (ZeRO-3). */
+        /* Micro-batch groups without a shard, which make all workers gather parameters equally
+         * often (ZeRO-3). */
         int most = p->acc.n_micro_groups;
         int n_kinds = tti_shard_map_is_uniform(&map) ? 1 : d->n_ranks;
         for (int r = 0; p->sharded.params && r < n_kinds; r++) {

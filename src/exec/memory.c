@@ -43,7 +43,7 @@ tutti_status tti_planned_micro_groups(const tti_exec_desc *desc, int n_local, in
     return TUTTI_OK;
 }
 
-/* Shards whose activations live at the same time. */
+/* Counts the shards whose activations are live at the same time. */
 static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
     int n_compute_threads = tti_exec_n_compute_threads(desc, n_local), n_micro_groups;
     bool joins = has_step(&desc->plan->shard, TTI_SYNC) ||
@@ -70,7 +70,7 @@ tutti_status tti_planned_accumulation(const tti_exec_desc *desc, int rank, int n
                                 TTI_MAX(1, TTI_MIN(width, TTI_MAX_COMPUTE_THREADS)), acc);
 }
 
-/* A buffer that is whole for one worker is so for all of them. */
+/* If a buffer must be whole on one worker, it is whole on all of them. */
 static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_sharded *sharded) {
     tti_shard_map shard_map;
     TTI_TRY(tti_exec_shard_map(desc, n_ranks, &shard_map));
@@ -94,7 +94,7 @@ static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_shard
     return st;
 }
 
-/* Memory for gradients in their sent form: of the host in fast mode, of a device in both. */
+/* Memory for gradients in the wire dtype: on the host in fast mode, on a device in both modes. */
 static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
                          const tti_sharded *sharded) {
     if (desc->backend->device) return tti_device_rounded_bytes(desc, n_ranks, acc, sharded);
@@ -118,7 +118,7 @@ static tutti_status make_table(const void *user, void **out) {
 
 static void release_table(void *table) { tti_share_table_destroy(table); }
 
-/* Workers of one process have one table of all partitions. */
+/* Workers of one process share one table of partitions. */
 static tutti_status init_share(const tti_exec_desc *desc, int rank, int n_ranks, int n_owners,
                                tti_share *share) {
     const table_desc d = {desc->plan, n_ranks, n_owners};
@@ -181,7 +181,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         out->states = out->ema = 0;
     }
     if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1) {
-        /* For sharded gradients and parameters: replaces the sizes of unsharded ones in out. */
+        /* With sharded gradients and parameters: replaces the unsharded sizes in out. */
         tti_sharded sharded = {.params = desc->zero > 2};
         st = tti_sharded_plan_memory(desc->plan, &sharded);
         if (st == TUTTI_OK) st = find_short(desc, n_ranks, &sharded);
@@ -226,16 +226,16 @@ tutti_status tti_exec_scratch_plan(const tti_exec_desc *desc, int rank, int n_ra
     return TUTTI_OK;
 }
 
-/* ---- whether a worker fits into the memory of its device, before it takes any ---- */
+/* ---- checks whether a worker fits into the memory of its device, before it allocates any ---- */
 
-/* Workers that update separately, or next to workers on the host, have everything. */
+/* False for workers that update separately, or together with workers on the host. */
 static bool may_have_partitions(const tti_setup *setup) {
     const tti_exec_desc *d = &setup->desc;
     return setup->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
            setup->desc.backend->device->update.complete;
 }
 
-/* The memory with sharded gradients, and with sharded parameters too. */
+/* Computes the memory with sharded gradients, and with sharded parameters too. */
 static tutti_status find_parts(const tti_setup *setup, tti_exec_desc desc, tti_device_need *need) {
     bool may = may_have_partitions(setup) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
     for (int level = TTI_MAX(2, desc.zero + 1); may && level <= 3; level++) {
@@ -243,7 +243,7 @@ static tutti_status find_parts(const tti_setup *setup, tti_exec_desc desc, tti_d
         desc.zero = level;
         TTI_TRY(tti_exec_memory_plan(&desc, setup->rank, setup->n_ranks, &m));
         need->partitioned[level - 2].params = m.params + m.gathered;
-        /* Those in 16 bits are shorter too, but the others count as residuals. */
+        /* 16-bit gradients become shorter too, but residuals do not. */
         need->partitioned[level - 2].grads = m.grads - TTI_MIN(need->residuals, m.grads - 1);
     }
     return TUTTI_OK;

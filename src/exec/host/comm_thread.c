@@ -17,8 +17,8 @@ struct tti_comm_thread {
     bool started;
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t changed;
-    const tti_step_program *program; /* of this step; NULL: none */
-    int *n_arrived;                  /* [n_instrs]: compute threads */
+    const tti_step_program *program; /* of the current step; NULL: none */
+    int *n_arrived;                  /* [n_instrs]: number of compute threads that arrived */
     _Atomic int position;            /* the next instruction; changed under the mutex */
     bool stop;
     tutti_status status;

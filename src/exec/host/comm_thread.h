@@ -25,34 +25,36 @@ void tti_comm_thread_begin(tti_comm_thread *thread, const tti_step_program *prog
 /* The failure of an instruction of this step, if one failed. */
 tutti_status tti_comm_thread_check(tti_comm_thread *thread);
 
-/* Waits until all instructions of the step are done, or one failed; OK where none was begun. */
+/* Waits until all instructions of the step are done or one has failed.  Returns TUTTI_OK if no step
+ * was begun. */
 tutti_status tti_comm_thread_finish(tti_comm_thread *thread);
 
-/* A compute thread on its way through one compute thread instruction.  thread NULL: nothing is
- * communicated. */
+/* The state of a compute thread in one COMPUTE_THREADS instruction. thread NULL: the program does
+ * not communicate. */
 typedef struct tti_compute_thread_cursor {
     tti_comm_thread *thread;
     const tti_step_program *program;
-    int next_signal;          /* communication instruction that waits for this compute thread */
-    int next_wait, last_wait; /* of the compute thread, in program->waits */
+    int next_signal; /* next communication instruction that waits for this compute thread */
+    int next_wait, last_wait; /* next entry of program->waits for this compute thread */
 } tti_compute_thread_cursor;
 
 tti_compute_thread_cursor tti_compute_thread_cursor_at(tti_comm_thread *thread,
                                                        const tti_step_program *program, int instr);
 
-/* Whether something waits for the compute thread in this instruction, or it for something. */
+/* True if the compute thread waits for communication in this instruction, or communication for
+ * it. */
 bool tti_compute_thread_cursor_is_used(const tti_compute_thread_cursor *cursor);
 
 /* The compute thread has done the steps before this one. */
 void tti_compute_thread_cursor_signal(tti_compute_thread_cursor *cursor, int step);
 
-/* Whether the compute thread must wait before this step; returns when it may do the step, or after
- * a failure. */
+/* True if the compute thread must wait before this step.  The second function returns when the step
+ * may run, or after a failure. */
 bool tti_compute_thread_cursor_must_wait(const tti_compute_thread_cursor *cursor, int step);
 void tti_compute_thread_cursor_wait(tti_compute_thread_cursor *cursor, int step);
 
-/* The compute thread leaves the instruction, whether it did the steps or not: a compute thread that
- * failed must not keep other workers waiting. */
+/* The compute thread leaves the instruction, even if it did not run all steps: a failed compute
+ * thread must not keep other workers waiting. */
 void tti_compute_thread_cursor_leave(tti_compute_thread_cursor *cursor);
 
 #endif /* TTI_EXEC_COMM_THREAD_H */

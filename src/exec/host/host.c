@@ -22,10 +22,10 @@
 typedef struct mean {
     tti_exec *x;
     float *values; /* [n_flat] */
-    bool back;     /* the mean is copied back, else values are copied to the buffer */
+    bool back;     /* true: copies the mean back; false: copies values to the buffer */
 } mean;
 
-/* A compute thread's range of the blocks of the update. */
+/* Copies the blocks of one compute thread. */
 static void mean_compute_thread(int compute_thread, void *arg) {
     const mean *m = arg;
     const tti_plan *plan = tti_setup_of(m->x)->desc.plan;
@@ -40,7 +40,7 @@ static void mean_compute_thread(int compute_thread, void *arg) {
     }
 }
 
-/* ---- runs the instructions of a step that are on the worker's own thread ----
+/* ---- runs the instructions of queue MAIN, on the worker's own thread ----
  *
  * To add an instruction: a row in the table below, and its name in program/step_program.c. */
 
@@ -50,16 +50,16 @@ typedef struct main_queue {
     const tti_step_program *program;
     tti_step_result *result;
     bool eval;
-    int64_t start_ns, computed_ns; /* the compute threads began and ended */
-    int64_t reported_ns;           /* the last report ended; before: as computed_ns */
-    int64_t comm_ns, update_ns;    /* of the instructions after them, by what they do */
-    int next;                      /* the next instruction */
+    int64_t start_ns, computed_ns; /* when the compute threads began and ended */
+    int64_t reported_ns;           /* when the last report ended; initially computed_ns */
+    int64_t comm_ns, update_ns;    /* time of the instructions after the compute threads, by kind */
+    int next;                      /* index of the next instruction */
     bool stops;                    /* before the update */
 } main_queue;
 
 /* ---- gradients ---- */
 
-/* An instruction of any queue that communicates or merges. */
+/* Runs an instruction that communicates or merges, of any queue. */
 static tutti_status communicate(const tti_instr *in, void *user) {
     tti_exec *x = user;
     switch (in->kind) {
@@ -98,7 +98,7 @@ static void end_record(const tti_exec *x, int thread) {
     tti_flight_end(tti_setup_of(x)->desc.flight, thread);
 }
 
-/* communicate, on the communication thread. */
+/* Instructions that communicate, on the communication thread. */
 static tutti_status communicate_recorded(const tti_instr *in, void *user) {
     const tti_exec *x = user;
     begin_record(x, TTI_THREAD_COMM, in, tti_tally_of(x)->begun.step);
@@ -160,7 +160,7 @@ static tutti_status report(main_queue *m, const tti_instr *in) {
     if (bad < 0) return TUTTI_OK;
     result->skipped = true;
     if (in->axis == TTI_AXIS_ALL) return tti_exec_report_bad_loss(x, m->desc, bad);
-    /* A worker of local SGD reports its loss alone: the others do not take part. */
+    /* A worker of local SGD reports only its own loss, because the others do not take part. */
     char layer[TTI_LAYER_TEXT];
     tti_exec_find_bad_layer(x, m->desc, bad, layer);
     return tti_exec_bad_loss(x, m->desc->step, bad, layer);
@@ -172,13 +172,13 @@ static double inv_count(const main_queue *m) {
     return m->result->count > 0 ? 1.0 / m->result->count : 0;
 }
 
-/* last_hash is that of the parameters of this worker. */
+/* Sets last_hash to the hash of this worker's parameters. */
 static tutti_status keep_hash(main_queue *m) {
     tti_exec_report_hash(m->x, m->result);
     return TUTTI_OK;
 }
 
-/* A worker of local SGD that a short batch gave no sample keeps its parameters. */
+/* A worker of local SGD without samples in a short batch keeps its parameters. */
 static tutti_status update(main_queue *m, const tti_instr *in) {
     tti_exec *x = m->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -216,8 +216,8 @@ static tutti_status average(main_queue *m, const tti_instr *in) {
     const tti_span move = {.id = tti_instr_span(TTI_AVERAGE), .shard = -1, .row = TTI_ROW_COMM};
     int64_t start = tti_now_ns();
     tti_exec_note(tti_setup_of(x), m->desc, "average");
-    /* values [n_flat], parameters or state, become the mean of all workers', added in the same
-     * order on every worker.  Frozen blocks stay as they are.  Collective. */
+    /* Replaces values [n_flat], parameters or state, by their mean over all workers, added in the
+     * same order everywhere.  Frozen blocks are not changed.  Collective. */
     float *values = tti_exec_array(x, in->array);
     const tti_setup *setup = tti_setup_of(x);
     size_t n = setup->desc.plan->n_flat;
@@ -243,7 +243,7 @@ static tutti_status hash(main_queue *m, const tti_instr *in) {
     return keep_hash(m);
 }
 
-/* Adds up the hashes of the blocks that each worker has updated; ZeRO-3 keeps the sum for full
+/* Adds the hashes of the blocks that each worker has updated.  ZeRO-3 stores the sum for full
  * checks. */
 static tutti_status sum_block_hashes(tti_exec *x) {
     tti_tally *tally = tti_tally_of(x);
@@ -271,10 +271,10 @@ static tutti_status sum_hashes(main_queue *m, const tti_instr *in) {
 typedef struct row {
     tutti_status (*run)(main_queue *m, const tti_instr *in);
     bool is_comm;    /* its time counts as communication, else as update */
-    bool own_waited; /* reports itself how long it has waited */
+    bool own_waited; /* it reports its own waits */
 } row;
 
-/* One row for each kind. */
+/* One row per kind of instruction. */
 /* clang-format off */
 static const row rows[TTI_N_INSTR_KINDS] = {
     [TTI_ALL_GATHER] = {gather, true, false},
@@ -308,7 +308,8 @@ static tutti_status run_next(main_queue *m) {
     return TUTTI_OK;
 }
 
-/* Moves to the next instruction of this queue; false: there is none, or it is to wait. */
+/* Moves to the next instruction of this queue; false: there is none, or execution stops before
+ * it. */
 static bool find_next(main_queue *m) {
     const tti_step_program *p = m->program;
     while (m->next < p->n_instrs && p->instrs[m->next].queue != TTI_ON_MAIN) m->next++;
@@ -339,7 +340,7 @@ typedef struct begun_step {
 
 struct tti_host {
     tti_step_program *programs[TTI_N_FORMS];
-    tti_comm_thread *comm_thread; /* NULL: the programs have nothing for it */
+    tti_comm_thread *comm_thread; /* NULL: the programs do not communicate while shards run */
     begun_step begun;
     tti_layer_hashes watched;
 };
@@ -406,11 +407,11 @@ typedef struct step_run {
     tti_exec *x;
     const tti_step_desc *desc;
     const tti_step_program *program;
-    tti_comm_thread *thread; /* NULL: the program communicates nothing */
+    tti_comm_thread *thread; /* NULL: the program does not communicate */
     bool eval;
 } step_run;
 
-/* A compute thread at an instruction. */
+/* The state of a compute thread at an instruction. */
 typedef struct walker {
     const step_run *r;
     const tti_instr *in;
@@ -419,7 +420,7 @@ typedef struct walker {
     tti_instance *instance;
     tti_compute_thread_cursor cursor;
     bool timed, hashed;
-    int64_t last_ns; /* end of the step before */
+    int64_t last_ns; /* end of the previous step */
 } walker;
 
 /* The shortest wait that is recorded. */
@@ -432,7 +433,7 @@ static void show_layers(const walker *f) {
         f->r->eval ? setup->desc.plan->shard.n_steps : 0);
 }
 
-/* Waits for the communication that a step needs. */
+/* Waits for the communication that a step depends on. */
 static void await(walker *f, int step) {
     if (!tti_compute_thread_cursor_must_wait(&f->cursor, step)) return;
     int64_t start = tti_now_ns();
@@ -453,7 +454,7 @@ static void await(walker *f, int step) {
     f->last_ns = now;
 }
 
-/* With fault points every layer is looked at. */
+/* In builds with fault points every layer is checked. */
 static const bool has_faults = TUTTI_FAULTS;
 
 static void after_step(int step, void *user) {
@@ -524,7 +525,7 @@ static tutti_status run_steps(walker *f) {
                                    looks ? after_step : NULL, f));
     int64_t end = tti_now_ns();
     tti_exec_compute_thread_waited(x, tti_instance_take_collective_ns(f->instance));
-    TTI_TRY(check_comm(f)); /* before others wait for what could not be made: they hear why */
+    TTI_TRY(check_comm(f)); /* reports a failure before other workers wait for missing results */
     if (r->program->side && f->index == 0) tti_pipe_of(x)->busy_ns += end - start;
     if (r->program->side && f->timed)
         tti_profile_add(x, TTI_ROW_SEGMENTS,
@@ -548,7 +549,7 @@ static tutti_status transfer(const walker *f) {
                                    : tti_pipe_send(r->x, &segment);
 }
 
-/* RUN, RECV or SEND for the compute thread's shard; not for one that failed before. */
+/* Runs RUN, RECV or SEND for the compute thread's shard, unless it has failed before. */
 static void run_shard(walker *f) {
     tti_exec *x = f->r->x;
     tti_thread_set *threads = tti_threads_of(x);
@@ -567,7 +568,8 @@ static void run_shard(walker *f) {
     if (f->r->program->side) tti_mailbox_fail(tti_pipe_of(x)->box, st);
 }
 
-/* Compute threads join or merge together, failed or not: other workers wait for a join too. */
+/* Compute threads join or merge together, even after a failure, because other workers wait for a
+ * join. */
 static void run_together(tti_exec *x, const tti_instr *in, int index) {
     tti_thread_set *threads = tti_threads_of(x);
     tti_compute_threads_barrier(threads->pool);
@@ -604,7 +606,7 @@ static void walk(int index, void *arg) {
 
 /* ---- a step ---- */
 
-/* All shards of the worker: gradients are then in x->buffers, sums in x->sums. */
+/* Runs all shards of the worker.  Gradients are then in x->buffers, sums in x->sums. */
 static tutti_status compute(const step_run *r) {
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -623,7 +625,7 @@ static tutti_status compute(const step_run *r) {
     return tti_exec_compute_thread_status(x);
 }
 
-/* All of a step up to the instructions after the reductions. */
+/* Runs a step up to the instructions after the reductions. */
 static tutti_status run_until_reduced(main_queue *m, tti_step_form form) {
     tti_exec *x = m->x;
     step_run r = {.x = x, .desc = m->desc, .program = m->program, .eval = form == TTI_FORM_EVAL};
@@ -643,7 +645,7 @@ static tutti_status run_until_reduced(main_queue *m, tti_step_form form) {
         reduced = run_next(m);
     tutti_status communicated = tti_comm_thread_finish(r.thread);
     TTI_TRY(tti_exec_compute_thread_status(
-        x)); /* also of a compute thread that failed in a reduction */
+        x)); /* waits also after a compute thread failed in a reduction */
     TTI_TRY(computed);
     TTI_TRY(reduced);
     return communicated;

@@ -1,5 +1,5 @@
-/* layer_hashes.h - hashes of what each layer of a shard gives: those of a step, and of a shard that
- * is computed again (tti_exec_watch_shard and what follows it in exec.h). */
+/* layer_hashes.h - hashes of the outputs of each layer, for a shard of a step and for a shard that
+ * is computed again (tti_exec_watch_shard and the functions after it in exec.h). */
 #ifndef TTI_EXEC_LAYER_HASHES_H
 #define TTI_EXEC_LAYER_HASHES_H
 
@@ -7,9 +7,9 @@
 #include "exec/worker/desc.h"
 
 typedef struct tti_layer_hashes {
-    int shard;        /* that is watched; -1: none */
-    uint64_t *hashes; /* [n_layers]; NULL: nothing was watched yet */
-    float *grads;     /* [n_flat], of shards that are computed again; NULL: none was */
+    int shard;        /* the watched shard; -1: none */
+    uint64_t *hashes; /* [n_layers]; NULL: no shard was watched yet */
+    float *grads; /* [n_flat]: gradients of a shard that is computed again; NULL: not used yet */
 } tti_layer_hashes;
 
 /* Hashes what a step of the shard program has just written. */

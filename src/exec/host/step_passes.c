@@ -15,7 +15,7 @@ typedef struct building {
     const tti_plan *plan;
     tti_step_form form;
     bool trains;   /* false: evaluation */
-    bool is_alone; /* local SGD: the update is the worker's own */
+    bool is_alone; /* local SGD: the worker updates alone */
     tti_step_program_desc d;
     tti_instr head[1], tail[MAX_TAIL];
 } building;
@@ -26,7 +26,7 @@ static bool is_local(const tti_exec_desc *desc, int n_ranks) { return desc->loca
 
 static bool has_sharded_params(const tti_step_basis *b) { return b->sharded && b->sharded->params; }
 
-/* The update and its state are partitioned over workers that do not share memory. */
+/* True if update and state are partitioned over workers that do not share memory. */
 static bool has_partitions(const tti_step_basis *b) { return b->divides && !b->desc->shares; }
 
 static tti_range all_of(const building *g) { return (tti_range){0, g->plan->n_flat}; }
@@ -73,7 +73,7 @@ static tti_reduce_method method_of(const building *g) {
     if (g->form == TTI_FORM_STEP && tti_compress_wanted(desc, g->b->n_ranks))
         return TTI_REDUCE_COMPRESS;
     if (g->b->n_ranks > 1 && desc->wire != TUTTI_F32) return TTI_REDUCE_ROUNDED;
-    /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
+    /* Partitions are summed along the tree in fast mode too: a ring does not support them. */
     return has_partitions(g->b) ? TTI_REDUCE_TREE : TTI_REDUCE_ANY;
 }
 
@@ -86,7 +86,7 @@ static tti_instr_kind reduction_kind(const void *user, size_t first, size_t n_el
 
 static void reduction_pass(building *g) {
     const tti_step_basis *b = g->b;
-    /* Joins inside the step use the communicator, which one thread may use at a time. */
+    /* Joins inside the step use the communicator, which only one thread may use at a time. */
     bool joins = b->n_joins > 0 || (g->plan->stages && g->plan->stages->is_joined);
     bool adds_up = g->form == TTI_FORM_GRADIENT ? b->is_divided : b->desc->fast || b->n_ranks > 1;
     g->d.method = method_of(g);
@@ -101,7 +101,7 @@ static void reduction_pass(building *g) {
 
 /* ---- the rest of the step ---- */
 
-/* Evaluation with averaged parameters that are partitioned. */
+/* Gathers partitioned averages for evaluation. */
 static void averages_pass(building *g) {
     bool is_partitioned = has_partitions(g->b) && !has_sharded_params(g->b);
     if (g->trains || g->b->desc->ema <= 0 || !is_partitioned) return;
@@ -141,8 +141,9 @@ static void update_pass(building *g) {
     append(g, (tti_instr){.kind = TTI_UPDATE_BLOCKS, .range = all_of(g), .own_rows = g->is_alone});
 }
 
-/* After an update whose blocks are divided between the workers.  With shared parameters the sum of
- * the hashes is a barrier too: after it no worker writes, and all may read. */
+/* Gathers parameters after an update whose blocks are divided between the workers.  With shared
+ * parameters the sum of the hashes is also a barrier: afterwards no worker writes, and all may
+ * read. */
 static void partition_pass(building *g) {
     if (g->b->has_server || !g->trains || !g->b->divides) return;
     if (has_sharded_params(g->b) || g->b->desc->shares) {
@@ -157,7 +158,7 @@ static void average(building *g, int array) {
     append(g, (tti_instr){.kind = TTI_AVERAGE, .axis = TTI_AXIS_DATA, .array = array});
 }
 
-/* Local SGD: all workers take the mean of their parameters, and compare it. */
+/* Local SGD: the parameters of all workers become their mean, and are compared. */
 static void mean_pass(building *g) {
     if (g->form != TTI_FORM_MEAN && g->form != TTI_FORM_MEAN_ALL) return;
     average(g, TTI_STATE_PARAMS);

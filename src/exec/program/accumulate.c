@@ -10,12 +10,12 @@
 typedef struct simulation {
     tti_accumulation *acc;
     tti_partial stack[TTI_MAX_PARTIALS];
-    int buffer[TTI_MAX_PARTIALS]; /* of the partials on the stack */
+    int buffer[TTI_MAX_PARTIALS]; /* buffers of the partial sums on the stack */
     int depth;
     bool *busy; /* [n shards]: buffers in use */
 } simulation;
 
-/* The two topmost partials are the halves of one subtree. */
+/* True if the two topmost partial sums are the halves of one subtree. */
 static bool are_siblings(const simulation *p) {
     if (p->depth < 2) return false;
     const tti_partial *left = &p->stack[p->depth - 2], *right = &p->stack[p->depth - 1];
@@ -97,7 +97,8 @@ void tti_bucket_due(const tti_plan *plan, int *due) {
             const tutti_value *in = program->steps[s]->in[i];
             const tti_buf *buf = &program->bufs[in->id];
             if (buf->space != TTI_SPACE_PARAM) continue;
-            /* Buckets that have bytes first .. last-1 of the parameters are not due before step. */
+            /* Buckets that contain bytes first .. last-1 of the parameters are not due before
+             * step. */
             size_t last = buf->offset + tti_value_n_bytes(in);
             for (int b = 0; b < plan->n_buckets; b++) {
                 size_t begin = plan->buckets[b].first * sizeof(float);
@@ -108,7 +109,8 @@ void tti_bucket_due(const tti_plan *plan, int *due) {
     for (int b = 0; b < plan->n_buckets; b++) now = due[b] = TTI_MAX(due[b], now);
 }
 
-/* The step that makes a value, or the last one that makes a part of it; 0: it is stored. */
+/* The step that writes a value, or the last one that writes a part of it; 0: the value is
+ * stored. */
 static int made_in(const tti_program *program, const tutti_value *value) {
     const tti_node *maker = tti_skip_views(value)->node;
     int due = 0;

@@ -1,10 +1,4 @@
-/* accumulate.h - which buffer each shard's gradient uses, and which are added to which.
- *
- * A worker owns shards first .. last-1 and computes n_compute_threads of them in parallel,
- * micro-batch group after micro-batch group. Gradients are added along the binary tree over all
- * shards, as a binary counter adds carries, so that few buffers are live at once: n_compute_threads
- * + log2 of the shards.  The canonical partial sums of the run remain at the end (comm/shards.h).
- * The whole plan is made before the first step. */
+/* accumulate.h - assigns a buffer to each shard's gradient and plans which buffers are added. */
 #ifndef TTI_EXEC_ACCUMULATE_H
 #define TTI_EXEC_ACCUMULATE_H
 
@@ -13,16 +7,16 @@
 
 enum { TTI_MAX_COMPUTE_THREADS = 256 };
 
-/* buffer dst += buffer src; src is free afterwards.  src -1: dst is only rounded, where partial
- * sums are. */
+/* Buffer dst += buffer src; src is free afterwards. src -1: dst is only rounded, if partial sums
+ * are rounded. */
 typedef struct tti_merge {
     int dst, src;
 } tti_merge;
 
 typedef struct tti_micro_group {
     int first, n_shards; /* shards of this micro-batch group, by global number          */
-    int buffer[TTI_MAX_COMPUTE_THREADS]; /* [n_shards]: where compute thread i's gradient goes */
-    int first_merge, n_merges; /* in accumulation->merges, to do after the micro-batch group  */
+    int buffer[TTI_MAX_COMPUTE_THREADS]; /* [n_shards]: buffer of compute thread i's gradient */
+    int first_merge, n_merges;           /* in accumulation->merges, to run after the group */
 } tti_micro_group;
 
 typedef struct tti_accumulation {
@@ -39,21 +33,21 @@ typedef struct tti_accumulation {
 tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last,
                                    int n_compute_threads);
 
-/* Adds the rounding of the only shard of a job, which no merge rounds and nothing sends. */
+/* Adds the rounding of a job's only shard, which no merge rounds and no worker sends. */
 void tti_accumulation_round_alone(tti_accumulation *acc);
 
 void tti_accumulation_fini(tti_accumulation *acc);
 
-/* ---- the step of the shard program, of a worker's last shard, after which a bucket is due ----
+/* ---- the step of a worker's last shard after which a bucket is due ----
  *
  * Its gradients are complete, and its parameters have no more readers, so that they can change
  * while the rest of this step continues. */
 
-/* due[i] of bucket i; [n_buckets], ascending, at most the last step.  No bucket is due before the
- * sums of the shard are computed (tti_sums_due). */
+/* due[i]: the step after which bucket i is due; [n_buckets], ascending, at most the last step.  No
+ * bucket is due before the sums of the shard are computed (tti_sums_due). */
 void tti_bucket_due(const tti_plan *plan, int *due);
 
-/* The step after which all sums of the shard are there. */
+/* The step after which all sums of the shard are computed. */
 int tti_sums_due(const tti_program *program);
 
 #endif /* TTI_EXEC_ACCUMULATE_H */

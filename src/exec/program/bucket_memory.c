@@ -7,19 +7,19 @@
 
 #include "base/error.h"
 
-/* Two others between: so far apart that the place is worth more to them. */
+/* If two other buckets are accessed in between, it is better to release the memory. */
 enum { FAR = 2, FREE = -1 };
 
 typedef struct builder {
     tti_bucket_memory *w;
     const tti_program *program;
-    int *open;      /* [n_buckets]: its newest live range; FREE: none yet */
-    int *last_seen; /* [n_buckets]: step */
+    int *open;      /* [n_buckets]: index of its newest live range; FREE: none yet */
+    int *last_seen; /* [n_buckets]: step of the last access */
     bool splits;    /* a bucket may have several live ranges */
     int cap;
 } builder;
 
-/* The first step of the segment that step is of. */
+/* The first step of the segment that contains step. */
 static int segment_begin(const tti_program *program, int step) {
     int segment = 0;
     while (segment + 1 < program->n_segments && program->segment_first[segment + 1] <= step)
@@ -35,13 +35,13 @@ static int n_between(const builder *b, const tti_live_range *live) {
     return n;
 }
 
-/* Between segments other shards may run theirs. */
+/* A live range ends with its segment, because segments of other shards may run in between. */
 static bool goes_on(const builder *b, const tti_live_range *live, int step) {
     if (!b->splits) return true;
     return n_between(b, live) < FAR && segment_begin(b->program, step) <= live->last;
 }
 
-/* A value is in one place, and so in one bucket: bucket.c ends none inside of it. */
+/* A value lies in one bucket, because bucket.c does not split values. */
 static int bucket_of(const tti_plan *plan, tti_buf buf, const tutti_value *value) {
     size_t first = buf.offset / sizeof(float);
     int index = tti_plan_find_bucket(plan, first);
@@ -101,13 +101,14 @@ static void begin_early(tti_bucket_memory *w, const tti_program *program) {
     }
 }
 
-/* Emptied while the steps of the next one run, but for its last, which may be another's first. */
+/* A bucket is emptied while the next one is live, except for that one's last step, which may be the
+ * first of another. */
 static void release_late(tti_bucket_memory *w) {
     for (int i = 0; i < w->n_live; i++) {
         tti_live_range *live = &w->live[i];
         live->taken = live->first;
         live->released = live->last;
-        int next = -1; /* the end of the one that is complete next */
+        int next = -1; /* the end of the live range that completes next */
         for (int k = 0; k < w->n_live; k++)
             if (w->live[k].last > live->last && (next < 0 || w->live[k].last < next))
                 next = w->live[k].last;

@@ -36,8 +36,8 @@ tutti_status tti_bucket_memory_init(const tti_plan *plan, const tti_program *pro
                                     tti_space space, tti_bucket_memory *out);
 void tti_bucket_memory_fini(tti_bucket_memory *memory);
 
-/* The location of element at of the flat array in the live range that contains step; step -1: the
- * bucket has only one. */
+/* The location of element at of the flat array, in the live range that contains step; step -1: the
+ * bucket has only one live range. */
 size_t tti_bucket_memory_at(const tti_bucket_memory *memory, int step, size_t at);
 
 /* The next step after this one, at most last, at which memory is reserved or first used. */

@@ -1,7 +1,7 @@
 /* collective.c - the collectives of a tensor axis inside a step.
  *
- * Communicators join and divide contiguous ranges; along another dimension than the first the parts
- * are interleaved, or separated, in scratch memory. */
+ * Communicators gather and scatter contiguous ranges.  For dimensions other than the first, scratch
+ * memory is used to interleave or separate the parts. */
 #include "exec/program/collective.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@
  * vector, whose elements are added as in separate sums; the padding between slots is added too and
  * never read. */
 
-enum { ALIGN_BYTES = 64 }; /* where slots begin */
+enum { ALIGN_BYTES = 64 }; /* alignment of slots */
 
 static bool is_in_place(const tti_program *program, const tti_node *node) {
     if (node->op->collective != TTI_COLLECTIVE_SUM) return false;
@@ -35,7 +35,7 @@ static size_t end_of(const tti_program *program, int s) {
     return begin_of(program, s) + tti_value_n_bytes(program->steps[s]->out[0]);
 }
 
-/* Whether the next step sums the adjacent range. */
+/* True if the next step sums the adjacent range. */
 static bool goes_on(const tti_program *program, int s) {
     if (s + 1 >= program->n_steps || !is_in_place(program, program->steps[s])) return false;
     if (!is_in_place(program, program->steps[s + 1])) return false;
@@ -51,7 +51,7 @@ size_t tti_joint_bytes(const tti_program *program, int s) {
     return end_of(program, s) - begin;
 }
 
-/* ---- finds which steps must wait for a collective, by the bytes they touch ---- */
+/* ---- finds the steps that must wait for a collective, by the bytes that they access ---- */
 
 static bool overlap(const tti_program *program, const tutti_value *a, const tutti_value *b) {
     tti_buf x = program->bufs[a->id], y = program->bufs[b->id];
@@ -67,7 +67,7 @@ static bool writes_over(const tti_program *program, const tti_node *step,
     return false;
 }
 
-/* The step cannot begin before the collective has ended. */
+/* True if the step cannot begin before the collective has ended. */
 static bool collide(const tti_program *program, const tti_node *collective, const tti_node *step) {
     for (int i = 0; i < step->n_in; i++)
         if (overlap(program, step->in[i], collective->out[0])) return true;
@@ -75,15 +75,15 @@ static bool collide(const tti_program *program, const tti_node *collective, cons
            writes_over(program, step, collective->out[0]);
 }
 
-/* The first step from first on that writes over value; n_steps: none. */
+/* The first step, from first on, that overwrites value; n_steps: none. */
 static int overwriter(const tti_program *program, const tutti_value *value, int first) {
     for (int s = first; s < program->n_steps; s++)
         if (writes_over(program, program->steps[s], value)) return s;
     return program->n_steps;
 }
 
-/* The step at which the wait of step t happens: norms run as one with the steps around them, and
- * with the product that pulls their rows. */
+/* The step at which step t waits.  Norms run as one with the steps around them, and with the
+ * product that pulls their rows. */
 static int waiting_place(const tti_joint_step *joints, int t) {
     for (int s = t; s >= 0; s--) {
         int n = joints[s].norm.n_steps;
@@ -100,7 +100,7 @@ void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool
         for (int t = s + 1; t < program->n_steps; t++) {
             if (program->steps[t]->op->traits & TTI_COLLECTIVE) continue;
             if (!waits[t] && !collide(program, node, program->steps[t])) continue;
-            waits[t] = true; /* including all earlier ones */
+            waits[t] = true; /* waiting for one waits for all earlier ones */
             break;
         }
     }
@@ -116,19 +116,19 @@ void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool
 
 /* ---- values of a step ---- */
 
-/* A value as rows that each worker has a part of: [n_rows][part_bytes]. */
+/* A value as rows, of which each worker has a part: [n_rows][part_bytes]. */
 typedef struct parts {
     size_t n, n_rows, row_elems, row_bytes;
     tutti_dtype dtype;
 } parts;
 
-/* The dimension that is number i in memory. */
+/* The dimension at position i of the memory order. */
 static int dim_at(const tutti_value *value, int i) {
     static const int last[] = {0, 2, 3, 1};
     return value->layout == TTI_CHANNELS_LAST_BYTES ? last[i] : i;
 }
 
-/* The smaller of in and out is the part. */
+/* The smaller one of input and output is the part. */
 static parts parts_of(const tti_node *node) {
     bool gathers = node->op->collective == TTI_COLLECTIVE_GATHER;
     const tutti_value *part = gathers ? node->in[0] : node->out[0];
@@ -145,7 +145,8 @@ static parts parts_of(const tti_node *node) {
     return p;
 }
 
-/* Between [n][n_rows][row], as workers send, and [n_rows][n][row], as the value lies. */
+/* Converts between [n][n_rows][row], the order of messages, and [n_rows][n][row], the order of the
+ * value. */
 static void turn(const parts *p, const char *src, char *dst, bool to_value) {
     for (size_t w = 0; w < p->n; w++)
         for (size_t r = 0; r < p->n_rows; r++) {

@@ -11,8 +11,7 @@
 
 #include "base/affinity.h"
 
-/* Looks at a word before a thread sleeps: on a core of its own, and on one that other threads may
- * need meanwhile. */
+/* Spins before a thread sleeps: on its own core, and on a core that other threads may need. */
 enum { SPINS = 4000, SPINS_CROWDED = 200 };
 
 typedef struct compute_thread {
@@ -29,9 +28,9 @@ struct tti_compute_threads {
     tti_compute_thread_fn fn;
     void *arg;
     bool stop;
-    tti_cores
-        callers; /* of the calling thread before it became compute thread 0; n 0: as they were */
-    _Atomic unsigned generation; /* of dispatches; futex */
+    tti_cores callers; /* affinity of the calling thread before it became compute thread 0; n 0: not
+                          changed */
+    _Atomic unsigned generation; /* number of dispatches; futex */
     _Atomic int n_running;  /* compute threads that have not finished; futex of compute thread 0 */
     _Atomic unsigned phase; /* of the barrier; futex */
     _Atomic int n_arrived;

@@ -27,8 +27,8 @@ void tti_compute_threads_run(tti_compute_threads *compute_threads, tti_compute_t
 /* Inside fn: returns when every compute thread has called it. */
 void tti_compute_threads_barrier(tti_compute_threads *compute_threads);
 
-/* The part first .. last-1 of n items that compute thread i of n_compute_threads takes, in units of
- * unit items. */
+/* The items first .. last-1, of n, for compute thread i of n_compute_threads, in multiples of
+ * unit. */
 typedef struct tti_range {
     size_t first, last;
 } tti_range;

@@ -1,5 +1,5 @@
-/* exec_program.h - programs bound to kernels and lists of instructions; what other folders may
- * include. Nothing here knows of ranks. */
+/* exec_program.h - programs bound to kernels, and lists of instructions.  Other folders include
+ * only this header.  Nothing here depends on ranks. */
 #ifndef TTI_EXEC_EXEC_PROGRAM_H
 #define TTI_EXEC_EXEC_PROGRAM_H
 

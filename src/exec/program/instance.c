@@ -14,7 +14,7 @@
 #include "exec/program/collective.h"
 #include "ops/loss/losses.h"
 
-/* Whether a node reads the samples, and from which byte on. */
+/* True if a node reads the samples; *offset is its first byte in a sample. */
 static bool reads_samples(const tti_node *node, size_t *offset) {
     if (!(node->op->traits & TTI_INPUT)) return false;
     int64_t at = tti_attr_int(node, "offset");
@@ -196,11 +196,11 @@ struct tti_instance {
     patch *patches;
     int n_patches;
     tti_joint_step *joints; /* [program->n_steps]; NULL: no norm lies between collectives */
-    bool *waits; /* [program->n_steps]: for overlapped collectives; NULL: there are none */
+    bool *waits; /* [program->n_steps]: wait for overlapped collectives; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
-    int64_t collective_ns;        /* in collectives of the host, since the last call of take */
-    _Atomic int32_t *layer_place; /* of the flight recorder; NULL: none */
+    int64_t collective_ns;        /* time in host collectives since it was last read */
+    _Atomic int32_t *layer_place; /* in the flight recorder; NULL: none */
     int first_layer;
 };
 
@@ -245,7 +245,7 @@ static tutti_status fail_alone(void *state, const tti_kargs *a) {
     return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
 }
 
-/* For a device program that is only inspected. */
+/* Kernel of device collectives in a program that is only inspected. */
 static const tti_kernel kernel_of_nobody = {
     .op = "*", .name = "collective", .scratch_bytes = no_scratch, .run = fail_alone};
 
@@ -267,7 +267,7 @@ static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *s
     return step->kernel->prepare ? step->kernel->prepare(node, &step->state) : TUTTI_OK;
 }
 
-/* Bytes made on the host, to where the backend has its memory. */
+/* Copies bytes of the host to memory of the backend. */
 static tutti_status upload(const tti_instance *it, void *dst, const void *src, size_t n_bytes) {
     const tti_device_ops *device = it->desc.backend->device;
     if (!device) {
@@ -378,7 +378,7 @@ void tti_instance_destroy(tti_instance *it) {
 void tti_instance_set_input(tti_instance *it, int input, const void *data) {
     for (int i = 0; i < it->n_patches; i++) {
         const patch *p = &it->patches[i];
-        /* Inputs are only ever read; kernels take one kind of pointer for both directions. */
+        /* Inputs are only read, but kernels use one pointer type for inputs and outputs. */
         if (p->buf.space == TTI_SPACE_INPUT && p->buf.offset == (size_t)input)
             memcpy(p->where, &data, sizeof data);
     }
@@ -410,7 +410,7 @@ int64_t tti_instance_take_collective_ns(tti_instance *it) {
     return t_ns;
 }
 
-/* A step of the program, under its name where a tool watches a device. */
+/* Runs a step, under its name for tools that profile a device. */
 static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run *run) {
     const tti_device_ops *device = it->desc.backend->device;
     if (step->kernel == &tti_collective_kernel) {
@@ -456,7 +456,7 @@ static tti_device_norm backward_of(const tti_collective_norm *joint, const bound
                              .scratch = grads->args.scratch};
 }
 
-/* Whether step s and the following ones run as one in a range that ends at last. */
+/* True if step s and the following ones run as one, in a range that ends at last. */
 static bool is_joint(const tti_instance *it, int s, int last) {
     int n = it->joints ? it->joints[s].norm.n_steps : 0;
     if (n == 0 || s + n > last || !tti_tp_calls_of(it->desc.tp)->group(it->desc.tp)) return false;
@@ -465,19 +465,19 @@ static bool is_joint(const tti_instance *it, int s, int last) {
     return beside && tti_tp_calls_of(it->desc.tp)->opens(it->desc.tp);
 }
 
-/* The norm to which product s pushes its terms; 0: none. */
+/* The step of the norm to which product s pushes its terms; 0: none. */
 static int pushes_to(const tti_instance *it, int s, int last) {
     int to = it->joints ? it->joints[s].to : 0;
     return to > 0 && is_joint(it, to, last) ? to : 0;
 }
 
-/* Whether a product of a range that begins at first has pushed its terms to the norm at step s. */
+/* True if a product in a range that begins at first has pushed its terms to the norm at step s. */
 static bool is_pushed(const tti_instance *it, int s, int first) {
     int product = it->joints[s].from;
     return product >= first && it->joints[product].to == s;
 }
 
-/* Product s, of rows as the norm at step of has them. */
+/* Runs product s on rows as the norm at step of has them. */
 static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *run) {
     const tti_collective_norm *norm = &it->joints[of].norm;
     bound_step *step = &it->steps[s];
@@ -491,7 +491,7 @@ static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *r
                              .width = (size_t)norm->width};
 }
 
-/* Runs the steps from s on as one. kept: whether the next one may be pulled. */
+/* Runs the steps from s on as one. kept: the next step may be pulled. */
 static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
     const tti_collective_norm *joint = &it->joints[s].norm;
     int next = s + joint->n_steps;
@@ -590,7 +590,7 @@ const void *tti_instance_output(const tti_instance *it, const char *name) {
     return (const char *)it->results + buf.offset;
 }
 
-/* The output of metric i of the model's own; NULL: the program has none. */
+/* The output of the model's own metric number i; NULL: the program has none. */
 static const char *metric_output(const tti_instance *it, int i) {
     const tutti_graph *g = it->desc.program->graph;
     for (int k = 0; k < g->n_outputs; k++)

@@ -12,52 +12,52 @@ typedef struct tti_instance tti_instance;
 
 enum { TTI_MAX_INPUT_FIELDS = 64 };
 
-/* An input that reads the samples: all of them (x), or the field at this offset. */
+/* An input that reads the samples: all of a sample (x), or the field at this offset. */
 typedef struct tti_input_field_at {
     int input; /* of the program */
     size_t offset, n_bytes;
 } tti_input_field_at;
 
-/* The inputs of a program by meaning; -1: it has none. */
+/* The inputs of a program by meaning; -1: the program does not have it. */
 typedef struct tti_inputs {
     tti_input_field_at field[TTI_MAX_INPUT_FIELDS];
-    int n_fields; /* 0: the program reads no samples */
+    int n_fields; /* 0: the program does not read samples */
     int target, rows, loss_scale;
 } tti_inputs;
 
-/* The inputs of one shard, on the device; NULL: not read. */
+/* The inputs of one shard, in device memory; NULL: not read. */
 typedef struct tti_inputs_shard {
     void *x, *target;
     int32_t *rows;
 } tti_inputs_shard;
 
-/* The inputs that a program has.  TUTTI_E_UNSUPPORTED if there are too many fields. */
+/* Finds the inputs of a program.  TUTTI_E_UNSUPPORTED: it reads too many fields. */
 tutti_status tti_inputs_find(const tti_program *program, tti_inputs *out);
 
-/* Bytes of a shard's samples, as far as the program reads them, and of its targets; 0: it reads
- * none. */
+/* Bytes of a shard's samples that the program reads, and of its targets; 0: it reads none. */
 size_t tti_inputs_sample_bytes(const tti_program *program);
 size_t tti_inputs_target_bytes(const tti_program *program);
 
-/* Rows of a shard's samples; 0: the program reads none. */
+/* Rows of a shard's samples; 0: the program does not read samples. */
 int64_t tti_inputs_rows(const tti_program *program);
 
-/* The same, or, if another stage reads the samples, of a value that depends on them. */
+/* The same; if another stage reads the samples: rows of a value that depends on them. */
 int64_t tti_inputs_most_rows(const tti_program *program);
 
 /* Sets the addresses of the samples of the next run; x may be NULL if the program reads none. */
 void tti_inputs_point_at_samples(tti_instance *instance, const tti_inputs *inputs, const void *x);
 
-/* Sets the addresses of the next run's inputs. */
+/* Sets the addresses of the inputs of the next run. */
 void tti_inputs_point(tti_instance *instance, const tti_inputs *inputs,
                       const tti_inputs_shard *shard, const float *loss_scale);
 
-/* Enqueues copying the first n_sums sums of the shard that was run into sums on the device, unless
- * another stage makes them. */
+/* Enqueues the copy of the first n_sums sums of the last shard that ran to sums on the device,
+ * unless another stage computes them. */
 tutti_status tti_inputs_collect(const tti_device_ops *ops, const tti_instance *instance, int n_sums,
                                 double *sums);
 
-/* ---- the kernels of a program before its memory is allocated: the backend reports their needs */
+/* ---- prepares the kernels of a program before its memory is allocated, to learn how much they
+ * need */
 
 typedef struct tti_prepared tti_prepared;
 
@@ -67,13 +67,13 @@ TUTTI_NODISCARD tutti_status tti_prepared_create(const tti_program *program,
                                                  const tti_backend *backend, bool reference,
                                                  tti_prepared **out);
 
-/* Releases the kernels that were not taken.  NULL is a no-op. */
+/* Releases the kernels that were not taken.  Accepts NULL. */
 void tti_prepared_destroy(tti_prepared *prepared);
 
-/* Bytes of scratch that the program has for all its steps, one after the other; NULL: 0. */
+/* Bytes of scratch for all steps of the program, which run one after the other; NULL: 0. */
 size_t tti_prepared_scratch(const tti_prepared *prepared);
 
-/* Kernel and state of a step, the caller's from here on.  False: it is not there. */
+/* Moves kernel and state of a step to the caller.  False: it was not prepared or already taken. */
 bool tti_prepared_take(tti_prepared *prepared, int step, const tti_kernel **kernel, void **state);
 
 /* ---- a program bound to kernels and to the memory of one compute thread ---- */
@@ -81,31 +81,33 @@ bool tti_prepared_take(tti_prepared *prepared, int step, const tti_kernel **kern
 typedef struct tti_instance_desc {
     const tti_program *program; /* borrowed */
     const tti_backend *backend; /* borrowed */
-    bool reference;             /* the plain-C meaning for every op */
-    void *arena;      /* program->arena_bytes, borrowed; shared by programs of the compute thread */
+    bool reference;             /* use the plain-C reference for every op */
+    void
+        *arena; /* [program->arena_bytes], borrowed; shared by all programs of the compute thread */
     float *params;    /* flat parameters, borrowed */
-    void *low_copies; /* the same in 16 bits, where the program reads them so; borrowed */
-    /* The program's tensor axis, borrowed; used by one compute thread only.  NULL: there is none,
-     * or the program is not run. */
+    void *low_copies; /* 16-bit copies of the parameters that the program reads; borrowed */
+    /* The communicator of the program's tensor axis, borrowed; used by one compute thread only.
+     * NULL: there is none, or the program is not run. */
     tutti_comm *tensor;
-    tti_device_tp *tp;                      /* the same of a backend with devices */
-    const tti_bucket_memory *bucket_memory; /* params are places of buckets; NULL: flat; borrowed */
-    tti_prepared *prepared; /* whose kernels it takes; NULL: it prepares them; borrowed */
+    tti_device_tp *tp; /* the same for a backend with devices */
+    const tti_bucket_memory
+        *bucket_memory;     /* params consists of memory for buckets; NULL: it is flat; borrowed */
+    tti_prepared *prepared; /* takes kernels from here; NULL: prepares them itself; borrowed */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */
 tutti_status tti_instance_create(const tti_instance_desc *desc, tti_instance **out);
 void tti_instance_destroy(tti_instance *instance);
 
-/* Sets the addresses of an input and of the gradients.  Borrowed for the next run. */
+/* Sets the addresses of an input and of the gradients for the next run.  Borrowed. */
 void tti_instance_set_input(tti_instance *instance, int input, const void *data);
 void tti_instance_set_grads(tti_instance *instance, float *grads);
 
-/* The same where gradients are places of buckets. */
+/* The same if gradients lie in memory for buckets. */
 void tti_instance_set_grad_places(tti_instance *instance, float *places,
                                   const tti_bucket_memory *memory);
 
-/* Called after a step of the program, for the reduction that may now start. */
+/* Called after a step of the program, to start a reduction that is now due. */
 typedef void (*tti_after_step)(int step, void *user);
 
 /* Runs every step in order.  after may be NULL. */
@@ -116,8 +118,8 @@ tutti_status tti_instance_run(tti_instance *instance, const tti_run *run, tti_af
 tutti_status tti_instance_run_range(tti_instance *instance, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user);
 
-/* Until the next call, every step that begins stores first_layer plus its number in *place; NULL:
- * nothing is stored. */
+/* Until the next call, every step stores first_layer plus its number in *place when it begins;
+ * NULL: nothing is stored. */
 void tti_instance_show_layers(tti_instance *instance, _Atomic int32_t *place, int first_layer);
 
 /* Returns the time in collectives of the host since the last call, in nanoseconds. */
@@ -126,7 +128,7 @@ int64_t tti_instance_take_collective_ns(tti_instance *instance);
 int tti_instance_n_steps(const tti_instance *instance);
 const tti_node *tti_instance_node(const tti_instance *instance, int step);
 
-/* The bytes of input i and output k of a step. */
+/* Bytes of input i and of output k of a step. */
 const void *tti_instance_step_in(const tti_instance *instance, int step, int i);
 void *tti_instance_step_out(tti_instance *instance, int step, int k);
 
@@ -135,12 +137,12 @@ bool tti_instance_has_output(const tti_instance *instance, const char *name);
 /* The bytes of a named output after a run; the output must exist. */
 const void *tti_instance_output(const tti_instance *instance, const char *name);
 
-/* Sum i of a shard (tti_plan_n_sums) after a run; NULL: another stage makes it. */
+/* Sum i of a shard (tti_plan_n_sums) after a run; NULL: another stage computes it. */
 const float *tti_instance_sum(const tti_instance *instance, int i);
 
-/* Runs the steps first .. last-1 once more, all of them, and finds the first with a NaN or an
- * infinity in an f32 output, -1: none; ends at a step that fails.  For the message about a
- * non-finite loss, not for speed. */
+/* Runs the steps first .. last-1 once more and returns the first step with a NaN or infinity in an
+ * f32 output; -1: none.  Stops at a step that fails.  Slow; used for the message about a non-finite
+ * loss. */
 tutti_status tti_instance_find_nonfinite(tti_instance *instance, const tti_run *run, int first,
                                          int last, int *step);
 

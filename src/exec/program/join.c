@@ -9,7 +9,8 @@ tti_join_size tti_join_size_of(const tti_node *node) {
     return (tti_join_size){n_in, TTI_MAX(n_in, n_out), n_out, n_out < n_in ? n_out : 0};
 }
 
-/* + 0: a sum with the zeros of other workers would turn -0 into 0, so one alone does too. */
+/* + 0: a sum with the zeros of other workers turns -0 into 0, so a single worker must do the
+ * same. */
 void tti_join_take(const tti_instance *instance, int step, const tti_join_size *size, float *part) {
     const float *own = tti_instance_step_in(instance, step, 0);
     for (size_t k = 0; k < size->n_part; k++) part[k] = own[k] + 0.0f;

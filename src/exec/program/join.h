@@ -4,18 +4,18 @@
 
 #include "exec/program/instance.h"
 
-/* Elements of a joined value: what a shard gives, what all of them make, and what a shard receives,
- * which begins at stride times the number of the shard. */
+/* Number of elements of a joined value: of a shard's part, of all parts together, and of a shard's
+ * result, which begins at stride times the shard's number. */
 typedef struct tti_join_size {
     size_t n_part, n_joined, n_out, stride;
 } tti_join_size;
 
 tti_join_size tti_join_size_of(const tti_node *node);
 
-/* Copies what an instance gives at a step, whose inputs are complete, into part [n_part]. */
+/* Copies an instance's part of the value at a step, whose inputs are complete, to part [n_part]. */
 void tti_join_take(const tti_instance *instance, int step, const tti_join_size *size, float *part);
 
-/* Gives the instance of a shard its output of the step, from joined [n_joined]. */
+/* Copies the shard's result of the step from joined [n_joined] to the instance. */
 void tti_join_give(tti_instance *instance, int step, const tti_join_size *size, int shard,
                    const float *joined);
 

@@ -11,7 +11,7 @@ tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_micro_groups, bool t
                             .joined = training && s->is_joined};
 }
 
-/* The kth forward unit, or the kth backward one, in the order of all stages. */
+/* The kth forward (or backward) unit in the order that all stages use. */
 static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
     int group = s->n_stages * s->n_chunks;
     if (s->n_chunks == 1) return (tti_pipe_action){k, backward ? 1 : 0};
@@ -20,7 +20,7 @@ static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
     return (tti_pipe_action){micro_group, backward ? s->n_chunks + chunk : chunk};
 }
 
-/* Forward units before the first backward one. */
+/* Number of forward units before the first backward one. */
 static int n_ahead(const tti_pipe_shape *s, int stage) {
     int n_units = s->n_micro_groups * s->n_chunks, n_later = s->n_stages - 1 - stage;
     if (!s->training) return n_units;
@@ -44,13 +44,13 @@ tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe
     if (s->n_chunks > 1 && s->n_micro_groups % s->n_stages != 0)
         return tti_fail(
             TUTTI_E_INVALID,
-            "parallel.pipeline_chunks=%d: shards pass the %d stages in groups of that number, and "
-            "a worker has %d at a time; give a multiple, or parallel.pipeline_chunks=1",
+            "parallel.pipeline_chunks=%d: shards pass the stages in rounds of %d groups, and "
+            "a worker has %d groups; give a multiple, or parallel.pipeline_chunks=1",
             s->n_chunks, s->n_stages, s->n_micro_groups);
     int n_units = s->n_micro_groups * s->n_chunks, ahead = n_ahead(s, stage);
     out->actions = calloc(2 * (size_t)n_units + 1, sizeof *out->actions);
     if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    /* With joined values all micro-batch groups pass a segment, then the next one. */
+    /* With joined values all micro-batch groups pass a segment before any enters the next one. */
     bool is_joined = s->joined && s->training;
     for (int k = 0; is_joined && k < 2 * n_units; k++)
         out->actions[out->n_actions++] =
@@ -68,7 +68,7 @@ void tti_pipe_schedule_fini(tti_pipe_schedule *schedule) {
     *schedule = (tti_pipe_schedule){0};
 }
 
-/* ---- on paper ---- */
+/* ---- simulation ---- */
 
 typedef struct paper {
     const tti_pipe_shape *shape;
@@ -76,7 +76,7 @@ typedef struct paper {
     tti_pipe_schedule *of; /* [n_stages] */
     int *done;             /* [n_stages]: actions of a stage */
     double *now;           /* [n_stages] */
-    double *end;           /* [n_micro_groups][slots]: when the slot ended; < 0: not yet */
+    double *end;           /* [n_micro_groups][slots]: when the slot ended; below 0: it has not */
     double busy;
 } paper;
 
@@ -84,8 +84,8 @@ static double *end_of(const paper *p, int micro_group, int sched_slot) {
     return &p->end[micro_group * 2 * p->shape->n_stages * p->shape->n_chunks + sched_slot];
 }
 
-/* When the inputs of a micro-batch group's slot are available, < 0: not yet.  Joined values wait
- * for all. */
+/* When the inputs of a micro-batch group's slot are available; below 0: not yet.  Joined values
+ * wait for all groups. */
 static double ready(const paper *p, int micro_group, int sched_slot) {
     double last = 0;
     if (sched_slot == 0) return 0;

@@ -16,7 +16,7 @@
 #include "passes/plan.h"
 #include "passes/stages/stages.h"
 
-/* Part 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
+/* Segment 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
 typedef struct tti_pipe_action {
     int micro_group, segment;
 } tti_pipe_action;
@@ -24,10 +24,10 @@ typedef struct tti_pipe_action {
 typedef struct tti_pipe_schedule {
     tti_pipe_action *actions; /* [n_actions] */
     int n_actions;
-    int n_in_flight; /* the most micro-batch groups at a time that have begun and not ended */
+    int n_in_flight; /* the largest number of micro-batch groups that have begun and not ended */
 } tti_pipe_schedule;
 
-/* The parameters of a schedule, except for the stage. */
+/* The parameters of a schedule, without the stage. */
 typedef struct tti_pipe_shape {
     int n_stages, n_chunks, n_micro_groups;
     bool training; /* false: forward only */
@@ -41,24 +41,25 @@ tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_micro_groups, b
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *shape, int stage, tti_pipe_schedule *out);
 void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
 
-/* The share of their time that the stages wait for each other when each segment takes so long as
- * cost [chunks of the model] says, a third of it forward, and messages take none.  NULL: all chunks
- * the same, (n_stages - 1) / (n_chunks * n_micro_groups + n_stages - 1), and joined (n_stages - 1)
- * / n_stages. -1 in *bubble: never, a stage would wait for ever. */
+/* The fraction of time that stages wait for each other.  Each segment takes as long as cost [chunks
+ * of the model] says, a third of it forward; messages take no time. cost NULL: all chunks are
+ * equal, which gives (n_stages - 1) / (n_chunks * n_micro_groups + n_stages - 1), and with joined
+ * values (n_stages - 1) / n_stages. -1 in *bubble: a stage would wait forever. */
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);
 
-/* ---- the program of a pipeline stage and the values that it receives and sends ---- */
+/* ---- the program of a pipeline stage, and the values that it receives and sends ---- */
 
-/* One end of a stage boundary's value. */
+/* One end of a value that crosses a stage boundary. */
 typedef struct tti_pipe_end {
-    int first_slot, depth;     /* slots [depth][compute threads] of the mailbox */
-    int segment, last_segment; /* that sends; that first and last reads it */
-    int input;                 /* of the program */
+    int first_slot, depth; /* slots [depth][compute threads] of the mailbox */
+    int segment,
+        last_segment; /* segment that sends or first reads the value; segment that reads it last */
+    int input;        /* index of the program's input */
     size_t n_bytes;
-    char name[32]; /* of the output */
+    char name[32]; /* index of the program's output */
 } tti_pipe_end;
 
-/* One of the two programs. */
+/* The training or evaluation program. */
 typedef struct tti_pipe_side {
     const tti_program *program;
     tti_pipe_schedule schedule;

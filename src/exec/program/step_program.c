@@ -1,5 +1,5 @@
-/* step_program.c - the passes that make the list: micro-batch groups or the pipeline's
- * schedule, joins of all shards, and the overlapped work of the communication thread. */
+/* step_program.c - builds the list of instructions: micro-batch groups or the pipeline's schedule,
+ * joins of all shards, and the overlapped work of the communication thread. */
 #include "exec/program/step_program.h"
 
 #include <stdio.h>
@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 
-/* A communication instruction before it has a place in the list. */
+/* A communication instruction that is not in the list yet. */
 typedef struct move {
     tti_instr_kind kind;
     const tti_live_range *live;
     int after, before;
-    int segment; /* of the shard program, in which it becomes due */
+    int segment; /* segment of the shard program in which it becomes due */
 } move;
 
 typedef struct builder {
@@ -20,7 +20,7 @@ typedef struct builder {
     const tti_step_program_desc *d;
     move *moves; /* [n_moves], in the order in which they become due */
     int n_moves;
-    tti_live_range *live; /* of joins, then of buckets without planned memory */
+    tti_live_range *live; /* live ranges of joins, then of buckets without planned memory */
     int n_micro_groups, cap, cap_waits;
     bool has_run, no_memory;
 } builder;
@@ -46,7 +46,7 @@ static int segment_of(const tti_program *program, int step) {
     return segment;
 }
 
-/* The first step that writes to the place of a reduced bucket again. */
+/* The first step that overwrites the memory of a reduced bucket. */
 static int next_writer(const tti_bucket_memory *w, const tti_live_range *reduced) {
     int step = TTI_NEVER;
     for (int k = 0; k < w->n_live; k++)
@@ -87,8 +87,8 @@ static int by_need(const void *a, const void *b) {
     return (x->live->bucket > y->live->bucket) - (x->live->bucket < y->live->bucket);
 }
 
-/* Joins need the communicator, which one thread may use at a time: they are on COMM if anything
- * else is there, else compute threads need not wait for another thread. */
+/* Joins need the communicator, which only one thread may use at a time.  They are on COMM if other
+ * instructions are; otherwise compute threads run them and wait for no other thread. */
 static bool joins_on_comm(const tti_step_program_desc *d) { return d->params || d->grads; }
 
 static void find_moves(builder *b) {
@@ -142,8 +142,8 @@ static void emit_merge(builder *b, tti_instr_queue queue, const tti_micro_group 
     emit(b, merge);
 }
 
-/* Micro-batch group number own of the worker: at most a shard for each compute thread.  If all
- * shards have their own buffers they are one micro-batch group of acc. */
+/* The worker's micro-batch group number own: at most one shard per compute thread.  If all shards
+ * have their own buffers, acc has them as one group. */
 static const tti_micro_group *micro_group_of(const builder *b, int own) {
     return &b->d->acc->micro_groups[b->d->acc->n_micro_groups == 1 ? 0 : own];
 }
@@ -179,8 +179,8 @@ static bool sends(const tti_pipe_side *side, int segment) {
     return false;
 }
 
-/* Micro-batch groups first_micro_group .. last_micro_group-1 through a segment of the program,
- * steps first .. last-1 of it. */
+/* Emits a segment of the program, steps first .. last-1, for micro-batch groups first_micro_group
+ * .. last_micro_group-1. */
 typedef struct stretch {
     int first_micro_group, last_micro_group, segment, first, last;
     int next_move;
@@ -221,9 +221,9 @@ static bool is_join(const tti_step_program_desc *d, int step) {
     return false;
 }
 
-/* The next interruption of the steps from first on, at most end: before a join; and, with several
- * micro-batch groups on the same threads, where one of them would wait: all micro-batch groups get
- * there before it does. */
+/* The next interruption of the steps from first on, at most end: before a join; and, if several
+ * micro-batch groups share threads, before a step at which one of them would wait, so that all
+ * groups reach that step first. */
 static int next_stop(const builder *b, const stretch *s, int end) {
     int stop = end;
     for (int i = 0; i < b->d->n_joins; i++)
@@ -243,13 +243,14 @@ static void add_wait(builder *b, tti_instr *run, int step, int instr) {
         p->waits = waits;
         b->cap_waits = cap;
     }
-    int k = p->n_waits++; /* by insertion: a RUN has few */
+    int k = p->n_waits++; /* insertion sort: a RUN has few waits */
     for (; k > run->first_wait && p->waits[k - 1].step > step; k--) p->waits[k] = p->waits[k - 1];
     p->waits[k] = (tti_wait){step, instr};
     run->n_waits++;
 }
 
-/* Micro-batch groups first_micro_group .. last_micro_group-1 through one segment of the program. */
+/* Emits one segment of the program for micro-batch groups first_micro_group ..
+ * last_micro_group-1. */
 static void emit_segment(builder *b, int first_micro_group, int last_micro_group, int segment) {
     const int *segment_first = b->d->program->segment_first;
     int begin = b->p->n_instrs, end = segment_first[segment + 1];
@@ -262,8 +263,8 @@ static void emit_segment(builder *b, int first_micro_group, int last_micro_group
     for (;;) {
         s.last = next_stop(b, &s, end);
         bool joins = s.last < end && is_join(b->d, s.last);
-        /* The micro-batch groups through steps first .. last-1; overlapped communication follows
-         * the last RUN. */
+        /* Runs the groups through steps first .. last-1. Overlapped communication follows the last
+         * RUN. */
         int due = s.last + joins;
         const tti_program *program = b->d->program;
         bool begins =
@@ -290,9 +291,8 @@ static void emit_segment(builder *b, int first_micro_group, int last_micro_group
                                 .first = s.last});
         s.first = s.last + joins;
     }
-    /* Finds what RUN instructions from begin on wait for: parameters of their segment, and buffer
-     * slots of gradients, which an earlier segment of the last micro-batch group may still occupy.
-     */
+    /* Finds what RUN instructions from begin on wait for: parameters of their segment, and memory
+     * for gradients that an earlier segment of the last micro-batch group may still occupy. */
     tti_step_program *p = b->p;
     int from = s.last_micro_group == b->n_micro_groups ? 0 : begin;
     for (int i = begin; i < p->n_instrs; i++) {
@@ -308,8 +308,8 @@ static void emit_segment(builder *b, int first_micro_group, int last_micro_group
     }
 }
 
-/* The gradients that a segment completes; those of the last micro-batch group are added where they
- * are reduced. */
+/* Emits the merges of the gradients that a segment completes.  Those of the last micro-batch group
+ * are merged where they are reduced. */
 static void emit_merge_of(builder *b, int micro_group, int segment) {
     const tti_step_program_desc *d = b->d;
     tti_range all = {0, d->plan->n_flat};
@@ -407,7 +407,7 @@ int tti_step_program_compute_thread(const tti_step_program *p, int micro_group,
 
 static const char *const queue_names[] = {"main", "compute", "comm"};
 
-/* In a list, and in a profile. */
+/* The name of a kind of instruction in a list and in a profile. */
 typedef struct instr_name {
     const char *name, *in_profile;
     tti_span_kind kind;
@@ -520,7 +520,7 @@ static void print_operands(const tti_instr *in, tti_str *out) {
         tti_str_add(out, method_texts[in->method]);
 }
 
-/* ---- .. and what it waits for ---- */
+/* ---- the list as a table: what an instruction waits for ---- */
 
 /* The last instruction of a queue before number i; -1: none. */
 static int last_before(const tti_step_program *p, int i, tti_instr_queue queue) {

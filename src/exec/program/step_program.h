@@ -27,47 +27,48 @@
 #include "exec/program/timeline.h"
 
 typedef enum tti_instr_kind {
-    TTI_RUN,  /* steps first .. last-1 of the shard program, for one shard of the micro-batch group
-                 per compute thread */
+    TTI_RUN,  /* runs steps first .. last-1 of the shard program, for one shard of the micro-batch
+                 group per compute thread */
     TTI_RECV, /* receives the values of other stages that the segment reads */
-    TTI_SEND, /* sends the segment's values to other stages; frees the slots that it read last */
-    TTI_ALL_GATHER,     /* gathers the parameters of a bucket, or all, from the owners of their
-                           partitions */
-    TTI_JOIN,           /* values of step first of all shards, such as SyncBatchNorm's */
-    TTI_MERGE,          /* adds the worker's own partial sums along the tree, over range */
-    TTI_ADD_PARTIALS,   /* adds all partial sums of the worker to one, over range */
-    TTI_REDUCE_SCATTER, /* gradients of range, to the owners of its partitions */
-    TTI_ALL_REDUCE,     /* gradients of range, to all */
-    TTI_TIME_STAGES,    /* how long each pipeline stage computed */
-    TTI_SUM_TIED,       /* gradients of parameters that several stages have */
-    TTI_REPORT,         /* sums of the shards; see tti_report */
+    TTI_SEND, /* sends the segment's values to other stages; frees the slots that it reads last */
+    TTI_ALL_GATHER, /* gathers the parameters of a bucket, or all, from the owners of their
+                       partitions */
+    TTI_JOIN,  /* joins the values of step first over all shards, for example for SyncBatchNorm */
+    TTI_MERGE, /* adds the worker's own partial sums along the tree, over range */
+    TTI_ADD_PARTIALS,   /* adds all partial sums of the worker into one, over range */
+    TTI_REDUCE_SCATTER, /* reduces gradients of range to the owners of its partitions */
+    TTI_ALL_REDUCE,     /* reduces gradients of range to all workers */
+    TTI_TIME_STAGES,    /* gathers how long each pipeline stage computed */
+    TTI_SUM_TIED,       /* adds gradients of parameters that several stages have */
+    TTI_REPORT,         /* reduces the sums of the shards; see tti_report */
     TTI_UPDATE_BLOCKS,  /* clips, optimizes and hashes the worker's blocks */
-    TTI_PUSH_GRADS,     /* gradients to a parameter server, which makes the update */
-    TTI_PULL_PARAMS,    /* parameters from a parameter server */
+    TTI_PUSH_GRADS,     /* sends gradients to a parameter server, which runs the update */
+    TTI_PULL_PARAMS,    /* gets parameters from a parameter server */
     TTI_AVERAGE,        /* an array becomes its mean over the workers */
-    TTI_HASH,           /* of parameters that came from other workers, or of all */
-    TTI_SUM_HASHES,     /* hashes of parts become one of all parts */
+    TTI_HASH,           /* hashes parameters that came from other workers, or all of them */
+    TTI_SUM_HASHES,     /* combines the hashes of partitions into one */
     TTI_N_INSTR_KINDS
 } tti_instr_kind;
 
-/* The kinds of steps that a worker may make; each has a list of its own. */
+/* The kinds of steps of a worker.  Each kind has its own list. */
 typedef enum tti_step_form {
-    TTI_FORM_STEP,     /* what the job asks for */
+    TTI_FORM_STEP,     /* the step that the job asks for */
     TTI_FORM_WARMUP,   /* before local SGD, or before gradients are compressed */
     TTI_FORM_LOCAL,    /* local SGD: an update of the worker's own parameters */
-    TTI_FORM_MEAN,     /* .. and then the mean of all workers' parameters */
-    TTI_FORM_MEAN_ALL, /* .. and of their state */
-    TTI_FORM_GRADIENT, /* a gradient that a server takes when it is there */
+    TTI_FORM_MEAN,     /* .. followed by the mean of all workers' parameters */
+    TTI_FORM_MEAN_ALL, /* .. and the mean of their state */
+    TTI_FORM_GRADIENT, /* a step for an asynchronous server, which takes the gradient when it
+                          arrives */
     TTI_FORM_EVAL,
     TTI_N_FORMS
 } tti_step_form;
 
 typedef enum tti_instr_queue { TTI_ON_MAIN, TTI_ON_COMPUTE_THREADS, TTI_ON_COMM } tti_instr_queue;
 
-/* Workers that take part in an instruction, of a mesh of data, tensor and pipeline axis. */
+/* The workers that take part in an instruction, on a mesh of data, tensor and pipeline axes. */
 typedef enum tti_mesh_axis {
     TTI_AXIS_NONE,     /* the worker alone */
-    TTI_AXIS_DATA,     /* those that divide the batch */
+    TTI_AXIS_DATA,     /* the workers that divide the batch */
     TTI_AXIS_PIPELINE, /* the stages of one copy of the model */
     TTI_AXIS_MODEL,    /* all workers of one copy of the model */
     TTI_AXIS_ALL,
@@ -76,7 +77,7 @@ typedef enum tti_mesh_axis {
 /* How gradients are added between workers. */
 typedef enum tti_reduce_method {
     TTI_REDUCE_TREE,         /* along the tree over all shards: exact mode */
-    TTI_REDUCE_TREE_ROUNDED, /* the same, each partial sum rounded to 16 bits */
+    TTI_REDUCE_TREE_ROUNDED, /* along the same tree, each partial sum rounded to 16 bits */
     TTI_REDUCE_ANY,          /* in any order, by the job's algorithm */
     TTI_REDUCE_ROUNDED,      /* rounded to 16 bits on the way */
     TTI_REDUCE_COMPRESS,     /* as top-k pairs or PowerSGD's matrices */
@@ -94,9 +95,9 @@ enum { TTI_AT_END = INT_MAX, TTI_NEVER = INT_MAX };
 typedef struct tti_instr {
     tti_instr_kind kind;
     tti_instr_queue queue;
-    tti_mesh_axis axis;       /* NONE for RUN, MERGE and other instructions without communication */
+    tti_mesh_axis axis; /* NONE for instructions without communication, such as RUN and MERGE */
     int micro_group, segment; /* RUN, RECV, SEND: micro-batch group, in the worker's order; segment
-                              of the program */
+                                 of the program */
     int shard, n_shards; /* compute thread i runs shard + i; threads i >= n_shards do nothing */
     const int *buffer;   /* [n_shards]: of gradients */
     int first, last;     /* RUN, JOIN: steps */
@@ -104,20 +105,22 @@ typedef struct tti_instr {
     tti_range range;               /* MERGE, reductions, UPDATE, gathers of all: elements */
     tti_reduce_method method;      /* reductions */
     int bucket;                    /* ALL_GATHER, reductions; -1: of all elements */
-    size_t offset;                 /* ALL_GATHER of a bucket: its place */
-    bool averages;                 /* ALL_GATHER: averages of the parameters */
-    bool eval;                     /* JOIN: of the program for evaluation */
+    size_t offset;                 /* ALL_GATHER of a bucket: offset of its memory */
+    bool averages;                 /* ALL_GATHER: gathers averages of the parameters */
+    bool eval;                     /* JOIN: in the evaluation program */
     unsigned report;               /* REPORT: tti_report */
     bool own_rows;                 /* UPDATE: the mean is over the worker's own samples */
     int array;                     /* AVERAGE: number of a state array, TTI_STATE_PARAMS or _EMA */
-    bool whole;     /* HASH: all parameters; false: all but the worker's own blocks */
-    int after;      /* on COMM: starts when the steps before this one are done; TTI_AT_END: all */
-    int before;     /* on COMM: the step that waits for it; TTI_NEVER: none */
-    int n_arrivals; /* on COMM: compute threads that it waits for; 0: starts with the step */
+    bool whole; /* HASH: all parameters; false: all but the worker's own blocks */
+    int after; /* on COMM: starts when the steps before this one are complete; TTI_AT_END: all steps
+                */
+    int before;     /* on COMM: the step that waits for this instruction; TTI_NEVER: none */
+    int n_arrivals; /* on COMM: number of compute threads that it waits for; 0: starts with the step
+                     */
     int first_wait, n_waits; /* RUN: in program->waits */
 } tti_instr;
 
-/* Before a step, a RUN waits for a communication instruction and all before it. */
+/* Before step, a RUN waits for a communication instruction and all before it. */
 typedef struct tti_wait {
     int step, instr;
 } tti_wait;
@@ -130,14 +133,14 @@ typedef struct tti_step_program {
     tti_wait *waits; /* [n_waits]: those of each RUN by step */
     int n_waits;
     int n_compute_threads, n_idle, n_in_flight;
-    int n_partials; /* partial sums of the worker's gradients that the merges leave */
+    int n_partials; /* number of partial sums of the worker's gradient after all merges */
     bool has_comm;  /* some instruction is on COMM */
 } tti_step_program;
 
 typedef enum tti_reduction {
-    TTI_REDUCE_NOTHING,    /* evaluation; one worker; a server adds the gradients */
-    TTI_REDUCE_WHOLE,      /* all elements at once, after the compute threads */
-    TTI_REDUCE_BUCKETS,    /* bucket by bucket, after the compute threads */
+    TTI_REDUCE_NOTHING, /* for evaluation, for a single worker, or if a server adds the gradients */
+    TTI_REDUCE_WHOLE,   /* all elements at once, after the compute threads */
+    TTI_REDUCE_BUCKETS, /* bucket by bucket, after the compute threads */
     TTI_REDUCE_OVERLAPPED, /* bucket by bucket, overlapped with the last micro-batch group */
 } tti_reduction;
 
@@ -146,24 +149,26 @@ typedef struct tti_step_program_desc {
     const tti_program *program;  /* plan->shard or plan->eval */
     const tti_accumulation *acc; /* shards of the worker and buffers; borrowed by the program */
     int n_compute_threads;
-    int n_idle;  /* micro-batch groups without a shard before the worker's own: other workers gather
-                    parameters in them */
-    bool joined; /* all shards reach a join before any continues: all are in flight together */
-    const int *joins; /* [n_joins]: steps, rising */
+    int n_idle; /* micro-batch groups without a shard before the worker's own, because other workers
+                   gather parameters in them */
+    bool joined;      /* all shards reach a join before any continues, so all of them are in flight
+                         together */
+    const int *joins; /* [n_joins]: steps, ascending */
     int n_joins;
     const tti_pipe_side *side; /* of a pipeline stage; NULL: none */
     const tti_bucket_memory
         *params;   /* ZeRO-3: where gathered parameters lie; NULL: they are whole */
-    bool averages; /* those are averages */
+    bool averages; /* it gathers averages */
     const tti_bucket_memory
         *grads; /* ZeRO-2: where gradients lie until they are reduced, NULL: whole */
     tti_reduction reduction;
     tti_reduce_method method;
-    /* How a range of gradients is reduced: ALL_REDUCE, REDUCE_SCATTER, ADD_PARTIALS.  NULL: the
-     * first of them. */
+    /* How a range of gradients is reduced: ALL_REDUCE, REDUCE_SCATTER or ADD_PARTIALS. NULL:
+     * ALL_REDUCE. */
     tti_instr_kind (*reduction_kind)(const void *user, size_t first, size_t n_elems);
     const void *user;
-    const tti_instr *head, *tail; /* [n_head], [n_tail], of MAIN: the list begins and ends so */
+    const tti_instr *head,
+        *tail; /* [n_head], [n_tail]: instructions of MAIN at the begin and the end of the list */
     int n_head, n_tail;
 } tti_step_program_desc;
 
@@ -171,21 +176,22 @@ typedef struct tti_step_program_desc {
 tutti_status tti_step_program_create(const tti_step_program_desc *desc, tti_step_program **out);
 void tti_step_program_destroy(tti_step_program *program); /* takes NULL */
 
-/* Reductions run even if the worker failed to compute: the other workers wait for them. */
+/* True for reductions.  They run even if the worker failed to compute, because the other workers
+ * wait for them. */
 bool tti_is_reduction(tti_instr_kind kind);
 
-/* The span of an instruction in a profile: its name and what it moves, and the kind of work.  The
- * steps of a RUN have spans of their own. */
+/* The span of an instruction in a profile: its name, what it moves, and the kind of work.  The
+ * steps of a RUN have their own spans. */
 tti_span_id tti_instr_span(tti_instr_kind kind);
 
-/* The name of an instruction in a list, as the flight recorder shows it. */
+/* The name of an instruction in a list and in the flight recorder. */
 const char *tti_instr_name(tti_instr_kind kind);
 
 /* Prints the list as a table: number, queue, instruction, what it waits for. */
 void tti_step_program_print(const tti_step_program *program, tti_str *out);
 
-/* Index of the instances that compute thread i uses in a micro-batch group, in
- * exec->compute_thread. */
+/* Index in exec->compute_thread of the instances that compute thread i uses in a micro-batch
+ * group. */
 int tti_step_program_compute_thread(const tti_step_program *program, int micro_group,
                                     int compute_thread);
 

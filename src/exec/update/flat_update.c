@@ -14,19 +14,19 @@
 
 /* ---- partitions ----
  *
- * A bucket has few blocks, and each partition is longer or shorter than its exact share by up to
- * half a block.  To keep these errors from adding up, shares are counted over all buckets so far.
- */
+ * A bucket has few blocks, so each partition is longer or shorter than its exact share by up to
+ * half a block.  To keep these errors from adding up, shares are counted over all buckets so
+ * far. */
 
 /* One pass over the updates of a bucket: rank after rank takes blocks until it has its share. */
 typedef struct cutter {
     const tti_plan *plan;
-    size_t *given; /* [n_ranks]: elements that ranks 0 .. r together have of the buckets before */
+    size_t *given; /* [n_ranks]: elements of ranks 0 .. r together in the previous buckets */
     int n_ranks, n_owners;
-    int next; /* update */
+    int next; /* next update */
 } cutter;
 
-/* The begin of block i; after the last one of the bucket: its end. */
+/* The begin of block i, or the end of the bucket after its last block. */
 static size_t begin_of(const tti_plan *plan, int i, size_t end) {
     return i < plan->n_updates ? TTI_MIN(plan->updates[i].first, end) : end;
 }
@@ -36,7 +36,7 @@ static void cut(cutter *c, const tti_bucket *bucket, size_t *bounds) {
     bounds[0] = bucket->first;
     for (int r = 0; r < c->n_ranks; r++) {
         size_t due = TTI_MIN((size_t)r + 1, n) * end / n, at = bounds[r];
-        while (at < end) { /* at least half of the next block is due */
+        while (at < end) { /* take the next block if at least half of it is due */
             size_t next = begin_of(c->plan, c->next + 1, end);
             if (c->given[r] + (at - bucket->first) + (next - at) / 2 >= due) break;
             at = next;
@@ -155,7 +155,7 @@ void tti_share_make_whole(const tti_plan *plan, tti_share *share) {
     share->n_elems = plan->n_flat;
 }
 
-/* The end of the block that is nearest to the exact boundary. */
+/* The block end nearest to the exact boundary. */
 static size_t cut_near(const tti_plan *plan, size_t due) {
     size_t before = 0;
     for (int i = 0; i < plan->n_updates; i++) {
@@ -224,8 +224,8 @@ typedef struct bound_kernel {
 
 typedef struct update_thread {
     bound_kernel *kernels; /* [update_graph->n_nodes] */
-    uint64_t hash;         /* of the parameters it updated in this step */
-    tutti_status status;   /* the first failure in this step, with its text */
+    uint64_t hash;         /* hash of the parameters that it updated in this step */
+    tutti_status status;   /* the first failure in this step, with its message */
     char error[512];
 } update_thread;
 
@@ -235,13 +235,14 @@ struct tti_update {
     update_thread *threads; /* [n_threads] */
     int n_threads;
     double *partials, *norms;
-    uint64_t *block_hashes; /* [share->n_blocks]: own parameters as the last update left them;
-                             * NULL: other workers have the same ones, and hashes are compared */
-    bool has_block_hashes;  /* not written since */
+    uint64_t
+        *block_hashes; /* [share->n_blocks]: hashes of own parameters after the last update; NULL:
+                          other workers have the same parameters, and hashes are compared */
+    bool has_block_hashes; /* parameters were not written since */
     tti_update_overlap overlap;
     tti_update_step_desc step;
     float hyper[N_HYPER];
-    tti_range stretch; /* own blocks that the compute threads are at */
+    tti_range stretch; /* own blocks that the compute threads update now */
 };
 
 /* ---- creation ---- */
@@ -310,7 +311,7 @@ void tti_update_destroy(tti_update *u) {
     free(u);
 }
 
-/* ---- a consumer that overlaps ---- */
+/* ---- overlap with a consumer ---- */
 
 void tti_update_set_overlap(tti_update *u, const tti_update_overlap *overlap) {
     u->overlap = *overlap;
@@ -324,7 +325,7 @@ tutti_status tti_update_report(const tti_update *u, size_t first, size_t last) {
 
 /* ---- blocks ---- */
 
-/* The own blocks that a compute thread takes. */
+/* The own blocks of a compute thread. */
 static tti_range range_of(const tti_update *u, int thread) {
     return tti_compute_thread_range((size_t)u->desc.share->n_blocks, 1, thread, u->n_threads);
 }
@@ -343,7 +344,7 @@ static float *grads_of(const tti_update *u, const tti_own_block *own) {
     return a->grads + (a->own_grads ? own->state : step_of(u, own)->first);
 }
 
-/* Keeps the first failure of a thread, for the caller's thread. */
+/* Stores the first failure of a thread for the caller's thread. */
 static void keep_failure(update_thread *thread, tutti_status status) {
     if (status == TUTTI_OK || thread->status != TUTTI_OK) return;
     thread->status = status;
@@ -351,7 +352,7 @@ static void keep_failure(update_thread *thread, tutti_status status) {
 }
 
 /* Runs a node of the update program on a block.  Its inputs are w, states, g, hyper and norms, as
- * the update ops want them; outs NULL: w and states are updated in place. */
+ * the update ops expect them; outs NULL: w and states are updated in place. */
 static tutti_status run_block(const tti_update *u, int thread, const tti_own_block *own,
                               const tti_node *node, void **outs) {
     const tti_update_step *step = step_of(u, own);
@@ -374,7 +375,7 @@ static tutti_status run_block(const tti_update *u, int thread, const tti_own_blo
     return bound->kernel->run(bound->state, &args);
 }
 
-/* ---- before the update ---- */
+/* ---- L1, clipping and norms ---- */
 
 static void set_hyper(tti_update *u, double clip) {
     const tti_update_step_desc *s = &u->step;
@@ -437,7 +438,7 @@ void tti_update_square_grads(tti_update *u) {
     tti_compute_threads_run(u->step.pool, square_grads, u);
 }
 
-/* Squares of a block of w, and of the optimizer's step for it, or of its gradient. */
+/* Squares a block of w, and of the optimizer's step for it; or a block of its gradient. */
 static tutti_status square_block(const tti_update *u, int thread, const tti_own_block *own,
                                  double *squares) {
     const tti_update_step *step = step_of(u, own);
@@ -489,7 +490,7 @@ static tutti_status update_block(tti_update *u, int thread, size_t i) {
     bool changes = step->node && !(u->step.keeps_params && !u->desc.plan->slots[step->slot].buffer);
     if (changes) TTI_TRY(run_block(u, thread, own, step->node, NULL));
     if (u->step.arrays.ema) {
-        /* Running statistics are not averaged over steps: they are copied. */
+        /* Running statistics are copied instead of averaged. */
         float decay = u->desc.plan->slots[step->slot].buffer ? 0 : (float)u->desc.ema;
         float *ema = u->step.arrays.ema + own->state;
         for (size_t k = 0; k < step->n_elems; k++) ema[k] = decay * ema[k] + (1 - decay) * w[k];
@@ -509,7 +510,7 @@ static void update_blocks(int thread, void *arg) {
         keep_failure(&u->threads[thread], update_block(u, thread, i));
 }
 
-/* One past the last own block that lies in the bucket of block first. */
+/* One past the last own block in the bucket of block first. */
 static size_t end_of_stretch(const tti_update *u, size_t first) {
     const tti_plan *plan = u->desc.plan;
     const tti_own_block *blocks = u->desc.share->blocks;
@@ -529,7 +530,9 @@ tutti_status tti_update_run(tti_update *u, uint64_t *hash) {
     const tti_own_block *blocks = u->desc.share->blocks;
     const tti_update_overlap *o = &u->overlap;
     size_t n = (size_t)u->desc.share->n_blocks;
-    bool reports = o->updated && u->desc.share->n_ranks == 1; /* else other workers' come later */
+    bool reports =
+        o->updated && u->desc.share->n_ranks ==
+                          1; /* with several ranks, parameters of other workers arrive later */
     for (int i = 0; i < u->n_threads; i++) u->threads[i].hash = 0;
     for (size_t first = 0; first < n; first = u->stretch.last) {
         u->stretch = (tti_range){first, reports ? end_of_stretch(u, first) : n};

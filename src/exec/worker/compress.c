@@ -17,16 +17,16 @@
 
 typedef enum kind { WHOLE, FROZEN, TOPK, LOW_RANK } kind;
 
-/* How a slot travels, and where it lies in the messages. */
+/* How a slot is sent, and its offsets in the messages. */
 typedef struct packing {
     kind kind;
-    size_t k;           /* TOPK: elements that are sent */
+    size_t k;           /* TOPK: number of elements that are sent */
     tti_low_rank shape; /* LOW_RANK */
     size_t pair, first, second;
 } packing;
 
 typedef struct pair {
-    uint32_t index; /* in the slot */
+    uint32_t index; /* offset in the slot */
     float value;
 } pair;
 
@@ -36,20 +36,22 @@ typedef struct place {
 } place;
 
 struct tti_compress {
-    packing *packings;        /* [n_slots + 1], the last one is where the messages end */
-    float *residual;          /* [n_flat], NULL: nothing is compressed */
-    pair *pairs, *all_pairs;  /* TOPK: own, shared with peers; [n_ranks] of a call */
-    float *first, *second;    /* whole slots and P; Q, which is the next step's start; shared */
-    uint32_t *counts, *index; /* for the choice of the largest */
+    packing *packings; /* [n_slots + 1]; the last one has the ends of the messages */
+    float *residual;   /* [n_flat], NULL: nothing is compressed */
+    pair *pairs,
+        *all_pairs;        /* TOPK: own pairs, shared with peers; pairs of [n_ranks] for one call */
+    float *first, *second; /* first message: whole slots and P; second message: Q, which the next
+                              step starts from; shared */
+    uint32_t *counts, *index; /* scratch to select the largest elements */
 };
 
 bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks) {
     return desc->fast && n_ranks > 1 && desc->compression != TTI_COMPRESS_NONE;
 }
 
-/* ---- which tensors are compressed ---- */
+/* ---- selects the tensors that are compressed ---- */
 
-/* Whether a slot does not travel at all. */
+/* True if a slot is not sent at all. */
 static bool is_left_out(const tti_slot *slot) { return !slot->buffer && slot->rule.frozen; }
 
 static packing pack(const tti_exec_desc *desc, const tti_slot *slot) {
@@ -68,8 +70,8 @@ static packing pack(const tti_exec_desc *desc, const tti_slot *slot) {
     return (packing){.kind = is_less ? LOW_RANK : WHOLE, .shape = {rows, cols, desc->low_rank}};
 }
 
-/* With TTI_COMPRESS_TOPK: number of elements of a slot that are sent as pairs; 0 if it is sent
- * whole. */
+/* With TTI_COMPRESS_TOPK: the number of elements of a slot that are sent as pairs; 0: the slot is
+ * sent whole. */
 static size_t top_k_of(const tti_exec_desc *desc, const tti_slot *slot) {
     packing p = pack(desc, slot);
     return p.kind == TOPK ? p.k : 0;
@@ -89,7 +91,7 @@ static void move_on(place *at, const packing *p, const tti_slot *slot) {
     if (p->kind == LOW_RANK) at->second += r * p->shape.cols;
 }
 
-/* packings [n_slots + 1], or NULL; returns where the messages end. */
+/* Fills packings [n_slots + 1] unless NULL, and returns the ends of the messages. */
 static place pack_all(const tti_exec_desc *desc, packing *packings) {
     const tti_plan *plan = desc->plan;
     place at = {0};
@@ -177,13 +179,13 @@ bool tti_compress_is_on(const tti_exec *x) {
 
 /* ---- a bucket ---- */
 
-/* Some whole slots and the operation on them. */
+/* An operation on a range of whole slots. */
 typedef struct work {
     tti_exec *x;
     tti_compress *c;
-    float *sum;      /* of the first element of the first slot */
-    size_t origin;   /* of that element */
-    int begin, end;  /* slots */
+    float *sum;      /* the sum from the first element of the first slot on */
+    size_t origin;   /* offset of that element in the flat arrays */
+    int begin, end;  /* range of slots */
     float unit, inv; /* a sum of gradients is unit times the mean; 1 / unit */
 } work;
 
@@ -195,7 +197,7 @@ static float *residual_of(const work *w, int s) {
     return w->c->residual + tti_setup_of(w->x)->desc.plan->slots[s].first;
 }
 
-/* The value to be sent: the gradient plus what was not sent before. */
+/* Adds the residual to the gradient, which gives the value to send. */
 static void add_residual(const work *w, int s) {
     float *g = grad_of(w, s);
     const float *e = residual_of(w, s);
@@ -223,14 +225,14 @@ static tutti_status add_pairs(const work *w, int s, const pair *pairs) {
     return TUTTI_OK;
 }
 
-/* All workers' pairs, added in the order of the workers. */
+/* Adds the pairs of all workers, in the order of the workers. */
 static tutti_status all_gather_pairs(const work *w) {
     tti_compress *c = w->c;
     size_t first = c->packings[w->begin].pair, n = c->packings[w->end].pair - first;
     if (n == 0) return TUTTI_OK;
     for (int s = w->begin; s < w->end; s++)
         if (c->packings[s].kind == TOPK) {
-            /* The largest elements become pairs, and the rest the residual. */
+            /* The largest elements become pairs; the rest becomes the residual. */
             const packing *p = &w->c->packings[s];
             float *g = grad_of(w, s), *e = residual_of(w, s);
             pair *to = w->c->pairs + p->pair;
@@ -258,7 +260,8 @@ static tutti_status all_gather_pairs(const work *w) {
     return TUTTI_OK;
 }
 
-/* A direction that has become zero would stay zero: draws another one, the same on all workers. */
+/* A direction that has become zero would stay zero, so another one is drawn, the same on all
+ * workers. */
 static void redraw(const work *w, int s, float *q) {
     const packing *p = &w->c->packings[s];
     uint64_t key =
@@ -271,7 +274,7 @@ static void redraw(const work *w, int s, float *q) {
     }
 }
 
-/* Into the first message: P of low rank, others as they are. */
+/* Writes the first message: P of low-rank slots, other slots unchanged. */
 static void fill_first(const work *w, int s) {
     const packing *p = &w->c->packings[s];
     float *to = w->c->first + p->first, *q = w->c->second + p->second;
@@ -283,7 +286,8 @@ static void fill_first(const work *w, int s) {
     tti_low_rank_left(&p->shape, grad_of(w, s), q, to);
 }
 
-/* Out of it; and Q, which this worker's matrix has in the directions of P, into the second. */
+/* Reads the first message, and writes Q, this worker's matrix in the directions of P, to the second
+ * one. */
 static void fill_second(const work *w, int s) {
     const packing *p = &w->c->packings[s];
     float *from = w->c->first + p->first, *q = w->c->second + p->second, *g = grad_of(w, s);
@@ -330,9 +334,9 @@ tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n
     return TUTTI_OK;
 }
 
-/* ---- places of compressed tensors, bucket by bucket ---- */
+/* ---- the layout of compressed messages, bucket by bucket ---- */
 
-/* Reserves the next n elements of an array of n_all so far. */
+/* Reserves the next n elements of an array, which has n_all so far. */
 static size_t reserve(size_t *n_all, size_t n) {
     size_t at = *n_all;
     *n_all += (n + 3) & ~(size_t)3;
@@ -340,7 +344,7 @@ static size_t reserve(size_t *n_all, size_t n) {
 }
 
 static tti_powersgd_slot powersgd_slot_of(const tti_exec_desc *desc, const tti_slot *slot) {
-    /* With TTI_COMPRESS_POWERSGD: the matrix of a slot; r is 0 if it is sent whole. */
+    /* With TTI_COMPRESS_POWERSGD: the matrix of a slot; r is 0 if the slot is sent whole. */
     packing p = pack(desc, slot);
     tti_low_rank shape =
         p.kind == LOW_RANK ? p.shape : (tti_low_rank){.rows = 1, .cols = slot->n_elems};
@@ -351,7 +355,7 @@ static tti_powersgd_slot powersgd_slot_of(const tti_exec_desc *desc, const tti_s
                                .r = (uint32_t)shape.r};
 }
 
-/* The slots of a bucket; their messages have no places yet. */
+/* Lists the slots of a bucket.  Their messages have no offsets yet. */
 static void list_bucket(const tti_exec_desc *desc, int bucket, tti_compress_places *p) {
     const tti_bucket *b = &desc->plan->buckets[bucket];
     int n_powersgd = p->first_powersgd[bucket], n_topk = p->first_topk[bucket];
@@ -375,7 +379,7 @@ static void list_bucket(const tti_exec_desc *desc, int bucket, tti_compress_plac
     }
     p->first_powersgd[bucket + 1] = n_powersgd;
     p->first_topk[bucket + 1] = n_topk;
-    p->pairs[bucket + 1] = (n_pairs + 1) & ~(size_t)1; /* of two elements each */
+    p->pairs[bucket + 1] = (n_pairs + 1) & ~(size_t)1; /* a pair is two elements */
     p->n_scratch = TTI_MAX(p->n_scratch, scratch);
     p->n_most_pairs = TTI_MAX(p->n_most_pairs, p->pairs[bucket + 1] - p->pairs[bucket]);
 }

@@ -33,7 +33,7 @@ void tti_low_rank_subtract(const tti_low_rank *shape, const float *p, const floa
  * vector that depends on earlier ones, or is zero, becomes zeros. */
 void tti_low_rank_orthonormalize(float *vectors, int r, size_t n);
 
-/* The length of a vector. */
+/* The Euclidean norm of a vector. */
 double tti_low_rank_norm(const float *v, size_t n);
 
 /* ---- the largest elements of a vector, by magnitude ---- */
@@ -49,28 +49,28 @@ void tti_topk_select(const float *x, size_t n, size_t k, uint32_t *counts, uint3
 
 typedef struct tti_compress tti_compress;
 
-/* Whether gradients of a worker of n_ranks are ever compressed; alone they do not travel. */
+/* True if the gradients of a worker are ever compressed.  A single worker sends none. */
 bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks);
 
 /* Starts with empty residuals.  Collective; *out is owned by the caller, also after a failure. */
 tutti_status tti_compress_create(const tti_setup *setup, tti_compress **out);
 void tti_compress_destroy(tti_compress *c);
 
-/* Memory that it takes. */
+/* Bytes of memory for compression. */
 size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks);
 
-/* Bytes of a worker's gradient that it sends to each of the others as pairs, and those that are
+/* Bytes of a worker's gradient that it sends to each other worker as pairs, and bytes that are
  * summed over the workers. */
 void tti_compress_kinds(const tti_exec_desc *desc, double *pairs, double *summed);
 
-/* Bytes that a worker sends in a step that is compressed, in the mean over the workers. */
+/* Bytes that a worker sends in a compressed step, as the mean over the workers. */
 double tti_compress_sent(const tti_exec_desc *desc, int n_ranks);
 
-/* Bytes that a worker's gradient of the whole slots in n_elems elements from first on has in the
- * messages of a step that is compressed. */
+/* Bytes that the whole slots in n_elems elements from first on have in the messages of a compressed
+ * step. */
 size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_t n_elems);
 
-/* Whether gradients of the step at work are compressed, by the host. */
+/* True if the host compresses the gradients of the current step. */
 bool tti_compress_is_on(const tti_exec *x);
 
 /* sum: this worker's gradient [n_elems] of the whole slots from element first of the flat arrays
@@ -84,15 +84,15 @@ tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n
  * Every vector begins at a multiple of 4 elements, as sums between devices require. */
 
 typedef struct tti_compress_places {
-    tti_powersgd_slot *powersgd; /* all slots that are summed, bucket by bucket */
-    int *first_powersgd;         /* [n_buckets + 1]: of a bucket's */
-    size_t *message;             /* [2 n_buckets + 1]: where its messages begin, in elements */
-    tti_topk_slot *topk;         /* all slots of which the largest elements are sent */
+    tti_powersgd_slot *powersgd; /* all slots sent as matrices or whole, bucket by bucket */
+    int *first_powersgd;         /* [n_buckets + 1]: index of a bucket's first slot */
+    size_t *message;             /* [2 n_buckets + 1]: offsets of its messages, in elements */
+    tti_topk_slot *topk;         /* all slots whose largest elements are sent */
     int *first_topk;             /* [n_buckets + 1] */
-    size_t *pairs;               /* [n_buckets + 1]: where a bucket's pairs begin, in pairs */
-    size_t n_longest;            /* elements of the messages of a bucket, at most */
-    size_t n_scratch;            /* of a bucket's products, at most */
-    size_t n_most_pairs;         /* of a bucket, at most */
+    size_t *pairs;               /* [n_buckets + 1]: offset of a bucket's pairs, in pairs */
+    size_t n_longest;            /* elements of the longest messages of a bucket */
+    size_t n_scratch;            /* for the products of one bucket, at most */
+    size_t n_most_pairs;         /* pairs of one bucket, at most */
 } tti_compress_places;
 
 /* On success out is released by _fini. */

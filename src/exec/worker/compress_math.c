@@ -1,5 +1,5 @@
-/* compress_math.c - the computations of compressed gradients: the matrix operations of PowerSGD
- * (Vogels, Karimireddy, Jaggi: PowerSGD, 2019), and the choice of top-k. */
+/* compress_math.c - the math of gradient compression: the matrix operations of PowerSGD (Vogels,
+ * Karimireddy, Jaggi: PowerSGD, 2019), and the selection of the top k elements. */
 #include <math.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ double tti_low_rank_norm(const float *v, size_t n) {
 }
 
 void tti_low_rank_orthonormalize(float *vectors, int r, size_t n) {
-    /* The rest of a vector that depends on the others is rounding error, with a meaningless
+    /* If a vector depends on the others, the rest of it is rounding error without a meaningful
      * direction. */
     const double least = 1e-5;
     for (int k = 0; k < r; k++) {
@@ -91,7 +91,8 @@ static uint32_t magnitude(float x) {
     return bits & 0x7FFFFFFFu;
 }
 
-/* The highest bin such that it and those above hold at least k; *above: those above alone. */
+/* The highest bin such that it and all higher bins hold at least k; *above: the count of the higher
+ * bins. */
 static uint32_t find_bin(const uint32_t *counts, size_t k, size_t *above) {
     uint32_t bin = TTI_TOPK_COUNTS - 1;
     *above = 0;
@@ -109,7 +110,7 @@ void tti_topk_select(const float *x, size_t n, size_t k, uint32_t *counts, uint3
     for (size_t i = 0; i < n; i++)
         if (magnitude(x[i]) >> HALF == high) counts[magnitude(x[i]) & LOW]++;
     uint32_t least = high << HALF | find_bin(counts, k - above, &above_in_bin);
-    size_t n_equal = k - above - above_in_bin; /* of those that are just as large as the least */
+    size_t n_equal = k - above - above_in_bin; /* elements equal to the smallest selected one */
     for (size_t i = 0; i < n && n_taken < k; i++) {
         uint32_t m = magnitude(x[i]);
         if (m < least || (m == least && n_equal == 0)) continue;

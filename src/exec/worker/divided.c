@@ -1,6 +1,6 @@
 /* divided.c - reduces sums, hashes and norms over the workers of one replica.
  *
- * Each worker announces once which parts it has, so that all know the same table, which alone
+ * Each worker sends a list of its parts once, so that all have the same table.  The table
  * determines which worker counts a part.  Everything is added in the order of ranks. */
 #include "exec/worker/divided.h"
 
@@ -28,7 +28,7 @@ const tti_tensor_shard_id *tti_tensor_shard_ids(const tti_divided *d, int rank) 
     return d->ids + (size_t)rank * d->n_most;
 }
 
-/* The slot of a worker that has this tensor shard, -1: none. */
+/* The slot of a worker with this tensor shard; -1: none. */
 static int find_tensor_shard(const tti_divided *d, int rank, const tti_tensor_shard_id *id) {
     const tti_tensor_shard_id *ids = tti_tensor_shard_ids(d, rank);
     for (size_t i = 0; i < d->n_most && ids[i].name; i++)
@@ -46,14 +46,15 @@ bool tti_divided_counts(const tti_divided *d, int slot) {
     return !d || tti_tensor_shard_counts(d, d->rank, &tti_tensor_shard_ids(d, d->rank)[slot]);
 }
 
-/* The first worker of the tensor group counts values that all of them have whole. */
+/* The first worker of the tensor group counts values that all its workers have whole. */
 bool tti_divided_counts_here(const tti_divided *d, int slot) {
     return !d || d->mesh->at.tensor == 0 || tti_tensor_shard_ids(d, d->rank)[slot].cut != 0;
 }
 
 /* ---- the table ---- */
 
-/* Workers of a tensor group add their squares slot by slot. */
+/* Checks that the workers of a tensor group have the same slots, because they add squares slot by
+ * slot. */
 static tutti_status check_neighbours(const tti_divided *d) {
     int first = d->mesh->at.stage * d->mesh->size.tensor;
     for (int t = 1; t < d->mesh->size.tensor; t++)
@@ -105,8 +106,8 @@ tutti_status tti_divided_sums(const tti_divided *d, double *sums, size_t n_sums,
     const tti_mesh_at *at = &d->mesh->at;
     bool has_loss = at->stage == d->mesh->size.stage - 1 && at->tensor == 0;
     if (!has_loss) memset(sums, 0, n_sums * sizeof *sums);
-    /* Each sum has only one nonzero term, and votes are small integers: the order does not matter.
-     */
+    /* Each sum has only one nonzero term, and votes are small integers, so the order does not
+     * matter. */
     TTI_TRY(tutti_comm_all_reduce(d->mesh->model, sums, sums, n_sums, TUTTI_F64, TUTTI_SUM,
                                   TUTTI_ALG_AUTO));
     return tti_divided_add(d, votes);
@@ -129,8 +130,8 @@ tutti_status tti_divided_squares(const tti_divided *d, double *squares) {
 
 /* ---- squares of blocks ---- */
 
-/* A sum over a part of the model, added as devices add lists; over the whole, one after the other.
- */
+/* A sum over a part of the model adds as devices add lists; a sum over the whole model adds one
+ * value after the other. */
 typedef struct list_sum {
     double compute_thread[TTI_LIST_LANES];
     int n_compute_threads, n;
@@ -174,14 +175,14 @@ tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tt
                                   size_t n_sums) {
     double *partials = tti_update_partials(update), *norms = tti_update_norms(update);
     if (n_sums <= (size_t)plan->n_updates) {
-        /* The sum of all blocks, in the place of the first one. */
+        /* The sum of all blocks is stored at the first block. */
         double sum = tti_divided_own_blocks(d, plan, partials);
         memset(partials, 0, (size_t)plan->n_updates * sizeof *partials);
         TTI_TRY(tti_divided_add(d, &sum));
         if (plan->n_updates > 0) partials[0] = sum;
         return TUTTI_OK;
     }
-    /* The values of a slot, in the place of its first block. */
+    /* The values of a slot are stored at its first block. */
     tti_divided_own_slots(d, plan, partials, norms);
     memset(partials, 0, 2 * (size_t)plan->n_updates * sizeof *partials);
     TTI_TRY(tti_divided_squares(d, norms));

@@ -1,8 +1,8 @@
-/* divided.h - a worker that has a part of the model: its communication within its model group.
+/* divided.h - communication of a worker with the other workers of a divided model.
  *
  * Several workers may have a parameter: as tensor shards, or whole on each tensor index, or on two
- * stages.  Norms and checkpoints count only the copy of the lowest rank in the group.
- * NULL stands for a worker that has the whole model, in every function. */
+ * stages.  Norms and checkpoints count only the copy of the lowest rank in the group. NULL stands
+ * for a worker that has the whole model, in every function. */
 #ifndef TTI_EXEC_DIVIDED_H
 #define TTI_EXEC_DIVIDED_H
 
@@ -17,70 +17,72 @@ typedef struct tti_divided tti_divided;
 tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_divided **out);
 void tti_divided_destroy(tti_divided *d);
 
-/* Whether this worker's tensor shard of a slot is the one that counts. */
+/* True if this worker's tensor shard of a slot is the copy that counts. */
 bool tti_divided_counts(const tti_divided *d, int slot);
 
-/* Sums over own blocks of partials: one value each, or two for each block by slot, in norms. */
+/* Sums partials over own blocks: one value per block; or two per block, added by slot into
+ * norms. */
 double tti_divided_own_blocks(const tti_divided *d, const tti_plan *plan, const double *partials);
 void tti_divided_own_slots(const tti_divided *d, const tti_plan *plan, const double *partials,
                            double *norms);
 
-/* Whether this worker adds the slot's squares for its stage: they are summed over tensor shards
- * alone. */
+/* True if this worker adds the slot's squares for its stage, because they are summed only over
+ * tensor shards. */
 bool tti_divided_counts_here(const tti_divided *d, int slot);
 
 /* ---- collective over the model group ---- */
 
-/* Sums of the shards, [n_sums], are those of the last stage; votes are added over all workers. */
+/* sums [n_sums] become those of the last stage.  Votes are added over all workers. */
 tutti_status tti_divided_sums(const tti_divided *d, double *sums, size_t n_sums, double *votes);
 
-/* The sum over the workers of a term of each. */
+/* The sum of one term per worker. */
 tutti_status tti_divided_add(const tti_divided *d, double *term);
 
-/* Squares of parameters and their steps, [n_slots][2]: of tensor shards they become those
- * of the whole.  Collective over the tensor group. */
+/* Squares of parameters and their steps, [n_slots][2]: those of tensor shards become those of the
+ * whole parameter.  Collective over the tensor group. */
 tutti_status tti_divided_squares(const tti_divided *d, double *squares);
 
-/* Sums of squares by block in the update's partials, n_sums of them, one or two for each block:
- * their totals, over all or for each slot, become those of all parts of the model.  Collective over
- * the model group, or the tensor group. */
+/* Sums of squares by block in the update's partials, n_sums of them, one or two per block.  Their
+ * totals, over all blocks or by slot, become those of the whole model.  Collective over the model
+ * group, or the tensor group. */
 tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tti_update *update,
                                   size_t n_sums);
 
-/* Combines the hashes of the parts, [n] in the order of ranks: stages add up to the hash of the
- * undivided model; tensor shards have a hash of their own. */
+/* Combines the hashes of the parts, [n] in the order of ranks.  The hashes of stages add up to the
+ * hash of the undivided model; with tensor shards the hash is a different one. */
 uint64_t tti_divided_join_hashes(const tti_mesh_at *size, const uint64_t *hashes, int n);
 
-/* *hash of this worker's part becomes one of all parts. */
+/* *hash, of this worker's part, becomes the combined hash of all parts. */
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);
 
-/* Tensor shards that several workers hold must be equal: hashes [n_slots], of their bytes. */
+/* Compares tensor shards that several workers hold: hashes [n_slots], of their bytes.
+ * TUTTI_E_MISMATCH if they differ. */
 tutti_status tti_divided_check(const tti_divided *d, const int64_t *hashes, uint64_t step);
 
-/* ---- which worker of a replica has which tensor shard of which parameter ---- */
+/* ---- the table of tensor shards of all workers of a replica ---- */
 
-/* The identity of a part of a parameter among all workers. */
+/* Identifies a part of a parameter among all workers. */
 typedef struct tti_tensor_shard_id {
     uint64_t name; /* hash; 0: no more slots */
-    uint64_t cut;  /* which tensor shard of the whole; 0: all of it */
+    uint64_t cut;  /* digest of the tensor shard's place; 0: the whole parameter */
 } tti_tensor_shard_id;
 
 struct tti_divided {
     const tti_plan *plan;
     const tti_mesh *mesh;
     int rank, n_ranks;           /* in the model group */
-    size_t n_most;               /* slots of the worker that has the most */
+    size_t n_most;               /* slots of the worker that has most */
     tti_tensor_shard_id *ids;    /* [n_ranks][n_most] */
-    float *whole, *tensor_shard; /* of the requested parameter; grown on demand */
+    float *whole, *tensor_shard; /* of the requested parameter; grown when needed */
     size_t whole_elems, tensor_shard_elems;
 };
 
 tti_tensor_shard_id tti_tensor_shard_id_of(const tti_node *param);
 
-/* Those of a worker, [n_most]: of its slots, and then zeros. */
+/* The ids of a worker's slots, [n_most], followed by zeros. */
 const tti_tensor_shard_id *tti_tensor_shard_ids(const tti_divided *d, int rank);
 
-/* Whether it is the first worker with that tensor shard. */
+/* True if rank is the first worker with that tensor shard. */
 bool tti_tensor_shard_counts(const tti_divided *d, int rank, const tti_tensor_shard_id *id);
 
 #endif /* TTI_EXEC_DIVIDED_H */

@@ -1,5 +1,4 @@
-/* gradient_sums.c - sums of gradients between workers on the host, of a range of the flat arrays.
- */
+/* gradient_sums.c - reduces a range of the gradients between workers on the host. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +6,7 @@
 #include "comm/local_sum.h"
 #include "exec/worker/worker.h"
 
-/* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
+/* Partitions are summed along the tree in fast mode too: a ring does not support them. */
 static tutti_comm_alg alg_of_tree(const tti_setup *setup) {
     return setup->desc.fast && setup->desc.alg == TUTTI_ALG_RING ? TUTTI_ALG_AUTO : setup->desc.alg;
 }
@@ -21,7 +20,7 @@ tutti_status tti_exec_reduce_tree(tti_exec *x, const tti_partial *partials, tti_
     const size_t *bounds = scatter ? tti_zero_bounds(setup, range.first) : NULL;
     float *sum = partials[0].data;
     tti_exec_count_partials(x, n_elems, scatter);
-    /* Rounded partial sums travel in their own memory: as 16-bit values at its beginning. */
+    /* Rounded partial sums are sent from their own memory, as 16-bit values at its beginning. */
     for (int i = 0; rounds && i < n_partials; i++)
         tti_narrow_in_place(TUTTI_BF16, partials[i].data, n_elems);
     const tti_reduce_desc desc = {.partials = partials,
@@ -43,7 +42,7 @@ tutti_status tti_exec_reduce_tree(tti_exec *x, const tti_partial *partials, tti_
     return TUTTI_OK;
 }
 
-/* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
+/* Sends half the bytes: rounds to the wire's dtype, adds in f32, and rounds the sum again. */
 static tutti_status reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_count_sent(x, tti_exec_reduce_bytes(setup, n_elems * sizeof *wire));
@@ -54,8 +53,8 @@ static tutti_status reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size
     return TUTTI_OK;
 }
 
-/* The part of a sum that its owner needs, the same bits as above: a worker's sum is one subtree of
- * a tree over the workers. */
+/* Reduces to the owner of each partition, with the same bits as above: a worker's sum is one
+ * subtree of the tree over the workers. */
 static tutti_status reduce_rounded_part(tti_exec *x, float *sum, uint16_t *wire, size_t first,
                                         size_t n_elems) {
     const tti_setup *setup = tti_setup_of(x);
@@ -84,7 +83,7 @@ static tutti_status reduce_rounded_part(tti_exec *x, float *sum, uint16_t *wire,
     return TUTTI_OK;
 }
 
-/* Fast mode: the sum of a worker's own partial sums, in any order. */
+/* Fast mode: adds a worker's own partial sums in any order. */
 static float *add_partials(const tti_setup *setup, const tti_exec *x, size_t first,
                            size_t n_elems) {
     float *sum = tti_exec_grads_at(x, setup->acc.partial_buffer[0], first);
@@ -118,13 +117,13 @@ tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
         return TUTTI_OK;
     }
     if (in->method == TTI_REDUCE_TREE || in->method == TTI_REDUCE_TREE_ROUNDED) {
-        /* Alone the merges have left one partial sum: the whole tree. */
+        /* For a single worker the merges have left one partial sum, of the whole tree. */
         tti_partial partials[TTI_MAX_PARTIALS];
         for (int i = 0; i < setup->acc.n_partials; i++) {
             partials[i] = setup->acc.partials[i];
             partials[i].data = tti_exec_grads_at(x, setup->acc.partial_buffer[i], first);
         }
-        /* The report of the step comes before buffers are used again. */
+        /* The step reports before its buffers are used again. */
         TTI_TRY(
             tti_exec_reduce_tree(x, partials, in->range, scatter, scatter && !tti_sharded_of(x)));
     } else {
@@ -136,7 +135,7 @@ tutti_status tti_exec_reduce(tti_exec *x, const tti_instr *in) {
     return TUTTI_OK;
 }
 
-/* ---- joins values over all shards inside a step, such as SyncBatchNorm statistics ----
+/* ---- joins values over all shards inside a step, for example SyncBatchNorm statistics ----
  *
  * Every shard's value is sent in its own slot, zero elsewhere, so that the all-reduce only moves
  * numbers; the op's join then combines the V slots, in an order that depends on V alone. */

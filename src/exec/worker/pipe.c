@@ -45,9 +45,8 @@ int tti_pipe_fit_compute_threads(const tti_stages *s, int n_compute_threads, int
     return n_compute_threads;
 }
 
-/* Micro-batch groups of the worker of this stage that has most, where all of them fetch the same:
- * on the host.
- */
+/* The largest number of micro-batch groups of this stage's workers, if all must fetch equally
+ * often, which is so on the host. */
 static tutti_status agree_micro_groups(tti_setup *setup) {
     int32_t n = tti_micro_groups_of(setup->last_shard - setup->first_shard,
                                     setup->desc.n_compute_threads),
@@ -70,12 +69,13 @@ tutti_status tti_pipe_agree_compute_threads(tti_setup *setup) {
     return agree_micro_groups(setup);
 }
 
-/* Shards that wait for each other are all under way at once. */
+/* Shards that wait for each other are all in flight together. */
 int tti_pipe_width(const tti_stages *s, int n_compute_threads, int n_local) {
     return s->is_joined ? n_local : n_compute_threads;
 }
 
-/* Slots for a stage boundary: as many as micro-batch groups that can be between its two ends. */
+/* Number of slots of a stage boundary: the most micro-batch groups that can be between its two
+ * ends. */
 static tutti_status depth_of(const tti_stages *s, int n_micro_groups, const tti_stage_boundary *c,
                              bool training, int *depth) {
     int last = 2 * tti_stages_n_all_chunks(s) - 1;
@@ -125,7 +125,7 @@ static int last_segment_of(const tti_program *program, const tutti_value *value,
     return segment;
 }
 
-/* This stage's end of stage boundary i, if it has one. */
+/* Adds this stage's end of stage boundary i, if it has one. */
 static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_stage_boundary *c, int i,
                     const tti_pipe_end *slots) {
     tti_pipe_end end = *slots;
@@ -144,7 +144,7 @@ static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_stage_bo
     }
 }
 
-/* The flat gradients that become complete in each segment: slots stand in that order. */
+/* Finds the flat gradients that each segment completes.  Slots are in that order. */
 static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     const tti_program *program = side->program;
     side->flat = calloc((size_t)program->n_segments + 1, sizeof *side->flat);
@@ -161,7 +161,7 @@ static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     return TUTTI_OK;
 }
 
-/* The ends of a program's stage boundaries, and their slots after the existing ones: the same on
+/* Adds the ends of a program's stage boundaries, and their slots after the existing ones; equal on
  * every stage. */
 static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_pipe *pipe,
                                tti_pipe_side *side) {
@@ -214,8 +214,9 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     pipe->stages = setup->desc.plan->stages;
     pipe->comm = setup->desc.mesh->pipeline;
     const tti_plan *plan = setup->desc.plan;
-    /* The micro-batch groups of the gradients' buffers, or, if all shards have their own, one shard
-     * for each compute thread; before them the micro-batch groups that only other workers have. */
+    /* Micro-batch groups as those of the gradients' buffers; or, if all shards have their own
+     * buffers, one shard per compute thread.  Before them come the groups that only other workers
+     * have. */
     const tti_accumulation *acc = &setup->acc;
     int n_local = setup->last_shard - setup->first_shard,
         n_compute_threads = setup->desc.n_compute_threads;
@@ -238,7 +239,7 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
     TTI_TRY(build_sides(plan, setup->desc.n_compute_threads, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
-    /* Lets messages about waits use worker numbers. */
+    /* Messages about waits use worker numbers. */
     int *shown = calloc((size_t)setup->desc.mesh->size.stage, sizeof *shown);
     if (!shown) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tti_mesh_at at = setup->desc.mesh->at;
@@ -322,7 +323,7 @@ void tti_pipe_begin(tti_pipe *pipe, tutti_status before) {
     if (before != TUTTI_OK) tti_mailbox_fail(pipe->box, before);
 }
 
-/* How long all stages computed of the time that the slowest took. */
+/* Fractions of the slowest stage's time that each stage computed. */
 tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     tti_pipe *pipe = tti_pipe_of(x);
     int n = pipe->stages->n_stages;
@@ -343,7 +344,7 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     return TUTTI_OK;
 }
 
-/* ---- a shard that is looked at ---- */
+/* ---- a shard is computed again ---- */
 
 static tutti_status look_at_segment(tti_exec *x, const tti_run *run,
                                     const tti_pipe_segment *segment, int *sched_slot, int *step) {
@@ -384,14 +385,15 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
 
 /* ---- parameters on several stages ---- */
 
-enum { CHUNK = 1 << 18 }; /* elements that are added before they are published to others */
+enum { CHUNK = 1 << 18 }; /* elements that are added before other stages can read them */
 
 tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
                                  const tti_slot *slot, float *grads) {
     if (!slot->is_copy) {
-        /* The first stage adds the others' gradients in their order and gives them the sum. */
+        /* The parameter's first stage adds the gradients of the others in order, and returns the
+         * sum. */
         for (int k = 1; k < tied->n_stages; k++) {
-            /* The gradients of another stage are added as they come. */
+            /* Adds the gradients of another stage chunk by chunk as they arrive. */
             size_t n_most = TTI_MIN(slot->n_elems, (size_t)CHUNK);
             float *term = malloc(n_most * sizeof *term + 1);
             tutti_status st =

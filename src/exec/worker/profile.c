@@ -1,6 +1,6 @@
 /* profile.c - records where the time of a step goes.
  *
- * On a device timestamps are recorded in its queues and read at the end; on the host each thread
+ * A device records timestamps in its queues, which are read at the end; on the host each thread
  * reads the clock.  So profiling adds no waits. */
 #include "exec/worker/profile.h"
 
@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "exec/worker/worker_state.h"
 
-enum { ZERO_NS = 20000 }; /* between the two clocks, at first */
+enum { ZERO_NS = 20000 }; /* initial bound of the error between the two clocks */
 
-/* A span; of a queue until the timestamps are read. */
+/* A span; a span of a queue has no times until the timestamps are read. */
 typedef struct entry {
     tti_span span;
-    int from, to; /* timestamps; to 0: by the host's clock */
+    int from, to; /* timestamps; to 0: the host's clock was used */
 } entry;
 
 struct tti_profile {
@@ -23,10 +23,10 @@ struct tti_profile {
         mutex; /* guards what follows: compute threads and the thread of the sums add spans */
     entry *entries;
     int n, capacity, n_timestamps, step;
-    int last[TTI_N_ROWS]; /* timestamp that the next span of the queue begins with */
+    int last[TTI_N_ROWS]; /* the timestamp at which the next span of the queue begins */
     bool failed;          /* out of memory */
     int64_t zero_ns, mark_ns;
-    int64_t earliest_ns; /* the zero of a device is not before */
+    int64_t earliest_ns; /* lower bound of the time of a device's timestamp 0 */
 };
 
 static void add(tti_profile *p, const entry *e) {
@@ -97,8 +97,8 @@ tutti_status tti_profile_zero(tti_exec *x, int n_timestamps) {
     TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, n_timestamps));
     TTI_TRY(ops->queues.sync());
     p->n_timestamps = TTI_MAX(p->n_timestamps, 1);
-    /* Spans by both clocks lie in one row: a thread that was held up between the two looks again.
-     */
+    /* A row has spans of both clocks.  If the thread was delayed between reading the two, it reads
+     * again. */
     for (int64_t most_ns = ZERO_NS;; most_ns *= 2) {
         p->earliest_ns = tti_now_ns();
         TTI_TRY(ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, 0));

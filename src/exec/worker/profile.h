@@ -9,40 +9,41 @@
 
 typedef struct tti_profile tti_profile;
 
-/* Begins a window of steps; what was timed in it, of a device at rest; ends it, also one that was
- * left in the middle. */
+/* Begins a window of steps; reads the spans of an idle device; ends the window, also in the middle
+ * of a step. */
 tutti_status tti_profile_open(tti_exec *x);
 tutti_status tti_profile_hand_over(tti_exec *x, tti_timeline *out);
 void tti_profile_drop(tti_exec *x);
 
-/* The next span of this queue of the device begins here. */
+/* The next span of this device queue begins now. */
 tutti_status tti_profile_from(tti_exec *x, tti_row row);
 
-/* The work launched in the queue since then, or since the last span, is one span. */
+/* Ends a span: the work launched in the queue since tti_profile_from, or since the last span. */
 tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_span_id id, int shard);
 
-/* Reserves n timestamps of the compute queue that the caller sets; returns the first, 0: not
- * profiling.  And the span between one of them and the next. */
+/* Reserves n timestamps of the compute queue, which the caller records, and returns the first; 0:
+ * not profiling.  The second function adds the span between one of them and the next. */
 int tti_profile_take(tti_exec *x, int n);
 void tti_profile_between(tti_exec *x, tti_row row, tti_span_id id, int shard, int from);
 
-/* A span by the clock of the host, TTI_ROW_COMPUTE too where there is no device. */
+/* Adds a span that was measured with the host's clock.  Without a device it may be in
+ * TTI_ROW_COMPUTE. */
 void tti_profile_add(tti_exec *x, tti_row row, tti_span_id id, int shard, int64_t start_ns,
                      int64_t end_ns);
 
-/* The compute thread executed work of another row itself, and waited for it: records both. */
+/* Adds work of another row that the compute thread ran itself, and the wait in its own row. */
 void tti_profile_stall(tti_exec *x, const tti_span *what, const char *waiting, int64_t start_ns,
                        int64_t end_ns);
 
-/* A span of TTI_ROW_COMPUTE that contains others: the worker's thread begins work at now_ns; ends
- * its previous one, if any in this step. */
+/* Begins a span of TTI_ROW_COMPUTE that contains others, at now_ns; ends the thread's previous one
+ * in this step. */
 void tti_profile_mark(tti_exec *x, int64_t now_ns);
 void tti_profile_rest(tti_exec *x, tti_span_id id, int64_t now_ns);
 
-/* Spans of queues belong to the next step of the window from here on. */
+/* From here on spans of queues belong to the next step of the window. */
 void tti_profile_next_step(tti_exec *x);
 
-/* Whether timestamps can be part of a captured graph: it is tried, after tti_profile_zero. */
+/* True if timestamps can be part of a captured graph.  Call after tti_profile_zero. */
 bool tti_profile_records(tti_exec *x);
 
 /* Aligns timestamp 0 of an idle device with the host's clock. n_timestamps: the total number, so

@@ -12,16 +12,20 @@
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 
-/* ---- many workers of one host: rank 0 adds up ---- */
+/* ---- many workers of one host: rank 0 adds ---- */
 
-enum { HASH_AT, VOTE_AT, SHARDS_AT }; /* of what a worker gives; then the sums of its shards */
+enum {
+    HASH_AT,
+    VOTE_AT,
+    SHARDS_AT
+}; /* layout of a worker's values; the sums of its shards follow */
 
 static size_t n_given(const tti_setup *setup) {
     int most = tti_shard_map_most(&setup->shard_map);
     return SHARDS_AT + (size_t)most * (size_t)tti_n_sums(setup);
 }
 
-/* The same answer on all workers. */
+/* Equal on all workers. */
 static bool has_totals(const tti_setup *setup) {
     return setup->n_ranks > 1 && !setup->divided && !setup->desc.backend->device &&
            !setup->desc.mixed && tti_comm_concludes_alone(setup->desc.comm) &&
@@ -123,14 +127,13 @@ tutti_status tti_exec_reduce_sums(tti_exec *x, bool vote, const tti_step_result 
     return TUTTI_OK;
 }
 
-/* Without totals, as in a step of local SGD, sums are of the own shards where they have no others.
- */
+/* Without totals, as in a step of local SGD, the sums are only those of own shards. */
 static bool are_found(const tti_tally *tally) { return tally->totals && tally->totals->is_set; }
 
 void tti_exec_add_sums(const tti_exec *x, tti_step_result *result) {
     const tti_tally *tally = tti_tally_of(x);
     int n = tti_n_sums(tti_setup_of(x));
-    if (are_found(tally)) { /* with those before */
+    if (are_found(tally)) { /* includes the votes of earlier batches */
         result->n_votes = (int)tally->totals->n_votes;
         result->loss_sum = tally->totals->sums[0];
         result->count = tally->totals->sums[1];
@@ -160,7 +163,7 @@ void tti_exec_set_sums(const tti_exec *x, tti_step_result *result) {
 
 /* ---- hashes ---- */
 
-/* Halves, whose sums are exact in f64. */
+/* Adds the two halves of the hashes, whose sums are exact in f64. */
 tutti_status tti_exec_sum_hashes(const tti_setup *setup, uint64_t own, uint64_t *sum) {
     double halves[2] = {(double)(uint32_t)(own >> 32), (double)(uint32_t)own};
     TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, halves, halves, 2, TUTTI_F64, TUTTI_SUM,
@@ -169,7 +172,7 @@ tutti_status tti_exec_sum_hashes(const tti_setup *setup, uint64_t own, uint64_t 
     return TUTTI_OK;
 }
 
-/* The first rank whose hash is not that of rank 0; -1: none. */
+/* The first rank whose hash differs from rank 0's; -1: none. */
 static int first_odd_rank(const tti_setup *setup, const tti_tally *tally) {
     if (are_found(tally)) return tally->totals->odd_rank;
     const double *hashes = tally->sums + tti_n_shard_sums(setup);
@@ -194,7 +197,7 @@ tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
     return TUTTI_OK;
 }
 
-/* ---- what is not finite ---- */
+/* ---- non-finite values ---- */
 
 bool tti_exec_hashes_differed(tti_exec *x, uint64_t *step) {
     tti_tally *tally = tti_tally_of(x);
@@ -219,7 +222,7 @@ tutti_status tti_exec_bad_loss(const tti_exec *x, uint64_t step, int shard, cons
                     "are as before this step.  A lower learning rate or train.clip_norm may help%s",
                     step + 1, shard, tti_setup_of(x)->desc.n_shards, *first_in ? ", first in " : "",
                     first_in,
-                    /* left out where all workers agree on it, or one makes an update alone */
+                    /* if all workers skip together, or one updates alone, skipping is possible */
                     !tti_local_is_on(x) ? "; train.on_nan=skip skips such steps" : "");
 }
 
@@ -238,9 +241,9 @@ tutti_status tti_exec_bad_gradient(uint64_t step, const char *param) {
  * passes the parts of the model in order, and the first worker that found something reports it to
  * the others. */
 
-/* ---- the layer of a loss ---- */
+/* ---- the layer with a non-finite loss ---- */
 
-/* A node without a name is called by the parameter that it reads. */
+/* A node without a name gets the name of the parameter that it reads. */
 void tti_exec_print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
     const char *name = node->name;
     for (int i = 0; !*name && i < node->n_in; i++)
@@ -248,8 +251,8 @@ void tti_exec_print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
     snprintf(layer, TTI_LAYER_TEXT, "%s '%s'", node->op->name, name);
 }
 
-/* The first step of the shard program of this worker with a bad output, -1: none; and the schedule
- * slot of the pipeline that it is in. */
+/* The first step of this worker's shard program with a bad output (-1: none), and its slot in the
+ * pipeline schedule. */
 static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int shard,
                                   int *sched_slot, int *step) {
     const tti_setup *setup = tti_setup_of(x);
@@ -262,7 +265,7 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     return tti_instance_find_nonfinite(instance, &run, 0, setup->desc.plan->shard.n_steps, step);
 }
 
-/* Among the workers of a replica the one with the lowest key, of equal ones the first, reports. */
+/* The worker of a replica with the lowest key reports; of equal keys the first. */
 static tutti_status broadcast_first(const tti_setup *setup, int64_t key,
                                     char layer[TTI_LAYER_TEXT]) {
     tutti_comm *comm = setup->desc.mesh->model;
@@ -303,7 +306,7 @@ tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, in
     const tti_setup *setup = tti_setup_of(x);
     char layer[TTI_LAYER_TEXT] = "";
     int owner = tti_shard_map_owner(&setup->shard_map, shard);
-    /* No worker has all parameters. */
+    /* Sharded parameters: no worker has all of them. */
     if (tti_exec_has_sharded_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == setup->rank && setup->divided)
         TTI_TRY(find_in_parts(x, desc, shard, layer));
@@ -317,9 +320,9 @@ tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, in
     return tti_exec_bad_loss(x, desc->step, shard, layer[0] ? layer : "the sums");
 }
 
-/* ---- the parameter of a gradient ---- */
+/* ---- the parameter with a non-finite gradient ---- */
 
-/* The first slot with an own gradient that is not finite; n_slots: none. */
+/* The first slot whose own gradient is not finite; n_slots: none. */
 static int first_bad_slot(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_plan *plan = setup->desc.plan;
@@ -341,7 +344,7 @@ tutti_status tti_exec_report_bad_gradient(tti_exec *x, uint64_t step) {
     int32_t slot = first_bad_slot(x), first = slot;
     char name[TTI_LAYER_TEXT] = "";
     if (tti_exec_has_range(setup)) {
-        /* The first of all ranges of a server. */
+        /* The first one over all ranges of a server. */
         double *partials = tti_update_partials(tti_update_of(x));
         for (int i = 0; i < plan->n_updates; i++) partials[i] = plan->updates[i].slot == first;
         TTI_TRY(tti_zero_join(setup, partials, 1));
@@ -349,7 +352,7 @@ tutti_status tti_exec_report_bad_gradient(tti_exec *x, uint64_t step) {
         for (int i = plan->n_updates - 1; i >= 0; i--)
             if (partials[i] != 0) *(&first) = plan->updates[i].slot;
     }
-    if (setup->n_ranks > 1 && !tti_local_is_on(x)) /* whose gradients are each worker's own */
+    if (setup->n_ranks > 1 && !tti_local_is_on(x)) /* local SGD: gradients are not shared */
         TTI_TRY(tutti_comm_all_reduce(setup->desc.comm, &slot, &first, 1, TUTTI_I32, TUTTI_MIN,
                                       TUTTI_ALG_AUTO));
     if (first < plan->n_slots) snprintf(name, sizeof name, "%s", plan->slots[first].param->name);

@@ -1,5 +1,4 @@
-/* worker.c - one worker: its parts, where its arrays lie, and what its compute threads and shards
- * get.
+/* worker.c - one worker: its parts, its arrays, and the inputs of its compute threads and shards.
  *
  * Everything a result depends on is indexed by shard, never by rank or compute thread. */
 #include "exec/worker/worker.h"
@@ -12,7 +11,7 @@
 #include "comm/transport.h"
 #include "exec/worker/worker_state.h"
 
-/* ---- the parts ---- */
+/* ---- parts of a worker ---- */
 
 /* A worker and its parts in one allocation. */
 typedef struct worker_memory {
@@ -194,7 +193,7 @@ void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instan
     }
 }
 
-/* A stage of a pipeline has only the inputs that it reads. */
+/* A pipeline stage has only the inputs that it reads. */
 static void feed_one(tti_instance *instance, int input, const void *data) {
     if (input >= 0) tti_instance_set_input(instance, input, data);
 }
@@ -228,7 +227,7 @@ void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buf
         tti_instance_set_grads(instance, tti_exec_buffer(x, buffer));
 }
 
-/* ---- where parameters and gradients lie ---- */
+/* ---- locations of parameters and gradients ---- */
 
 bool tti_exec_has_sharded_params(const tti_exec *x) { return x->sharded && x->sharded->params; }
 
@@ -323,7 +322,7 @@ uint64_t tti_exec_flat_hash(const tti_exec *x) {
  * Their common actions follow from their plans (which ranges are summed, which values are joined,
  * which blocks are updated), so these are compared first. */
 
-/* Parts of state or of a model, and sums along the tree, are divided otherwise on devices. */
+/* Devices divide sharded state, divided models and sums along the tree differently. */
 static tutti_status check_desc(const tti_exec_desc *desc) {
     bool whole = !desc->mesh && desc->zero == 0 && !desc->server && !desc->shared_params;
     bool joins = desc->fast && !desc->local && desc->compression == TTI_COMPRESS_NONE;
@@ -336,8 +335,8 @@ static tutti_status check_desc(const tti_exec_desc *desc) {
 tutti_status tti_mixed_check(const tti_setup *setup) {
     uint64_t *all;
     int odd = 1;
-    /* Buckets between devices are as long as a table of this machine says, which may have been
-     * measured again while workers began. */
+    /* Bucket sizes between devices come from a table of this machine, which may have been measured
+     * again while workers were starting. */
     bool by_table = setup->desc.backend->device && !setup->desc.mesh && setup->n_ranks > 1;
     if (!setup->desc.mixed && !by_table) return TUTTI_OK;
     if (setup->desc.mixed) TTI_TRY(check_desc(&setup->desc));

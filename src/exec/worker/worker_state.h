@@ -21,7 +21,8 @@ struct tti_exec {
     tti_offload *offload;
 };
 
-/* An empty worker; NULL: out of memory.  Frees it, not what its parts refer to. */
+/* Allocates an empty worker; NULL: out of memory.  The second function frees it, but not the
+ * objects that its parts point to. */
 tti_exec *tti_exec_alloc(void);
 void tti_exec_free(tti_exec *exec);
 

@@ -12,7 +12,7 @@
 #include "comm/transport.h"
 #include "exec/worker/worker.h"
 
-/* ---- what there is ---- */
+/* ---- conditions and memory ---- */
 
 tutti_status tti_sharded_plan_memory(const tti_plan *plan, tti_sharded *sharded) {
     TTI_TRY(tti_bucket_memory_init(plan, &plan->shard, TTI_SPACE_GRAD, &sharded->grads));
@@ -84,7 +84,7 @@ tutti_status tti_sharded_buffers(tti_exec *x, tti_sharded *sharded, int n_buffer
     sharded->is_short = calloc((size_t)n_buffers + 1, sizeof *sharded->is_short);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (is_whole && sharded->is_short) {
-        /* A buffer is short where it is so for every worker: all ask for the same memory. */
+        /* A buffer is short only if it is so for every worker, because all allocate equal sizes. */
         tti_sharded_find_short(&setup->acc, setup->desc.plan, sharded->is_short);
         for (int b = 0; b < setup->acc.n_buffers; b++) is_whole[b] = !sharded->is_short[b];
         st = tutti_comm_all_reduce(setup->desc.comm, is_whole, is_whole, (size_t)n_buffers,
@@ -201,7 +201,7 @@ tutti_status tti_sharded_gather_hashes(tti_exec *x, uint64_t own) {
     return TUTTI_OK;
 }
 
-/* ---- whole things, for checkpoints and evaluation ---- */
+/* ---- whole arrays, for checkpoints and evaluation ---- */
 
 tutti_status tti_sharded_gather_slot(tti_exec *x, const float *array, size_t first,
                                      size_t n_elems) {
@@ -237,7 +237,7 @@ tutti_status tti_zero_join(const tti_setup *setup, double *values, size_t n_each
     size_t n = (size_t)setup->desc.plan->n_updates;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n_each && !setup->share.is_own[i]; k++) values[i * n_each + k] = 0;
-    /* Each sum has only one nonzero term: the order of the additions does not matter. */
+    /* Each sum has only one nonzero term, so the order of the additions does not matter. */
     return tutti_comm_all_reduce(setup->desc.comm, values, values, n * n_each, TUTTI_F64, TUTTI_SUM,
                                  TUTTI_ALG_AUTO);
 }
@@ -282,7 +282,7 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
     if (arrays->has_whole_ema) return TUTTI_OK;
     arrays->has_whole_ema = true;
     if (sharded) {
-        /* Averages of all parameters, in sharded->averages. */
+        /* Gathers the averages of all parameters into sharded->averages. */
         const tti_plan *plan = setup->desc.plan;
         for (int b = 0; b < plan->n_buckets; b++) {
             tti_share_run own = own_part(setup, b);
@@ -304,7 +304,7 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
 
 /* ---- the update ---- */
 
-/* Own parameters and gradients may be the only ones that the worker has. */
+/* The worker may have only its own parameters and gradients. */
 static tti_update_arrays update_arrays(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     tti_arrays *arrays = tti_arrays_of(x);
@@ -335,8 +335,8 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
                                                      .n_rows = desc->n_rows,
                                                      .keeps_params = desc->keeps_params});
     if (!desc->keeps_params && (clip_norm > 0 || setup->desc.watch_gradients)) {
-        /* The norm of the mean gradient of the whole model, for clipping; not finite: the step is
-         * skipped. */
+        /* The norm of the mean gradient of the whole model, for clipping.  If it is not finite the
+         * step is skipped. */
         double *partials = tti_update_partials(update);
         tti_update_square_grads(update);
         TTI_TRY(tti_zero_join(setup, partials, 1));
