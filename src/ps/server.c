@@ -10,7 +10,7 @@
 #include "comm/subgroup.h"
 #include "ps/server_state.h"
 
-/* ---- what several processes hold ---- */
+/* ---- state of several processes ---- */
 
 static tutti_status put_and_wait(tti_server *s, tti_request *r) {
     pthread_mutex_lock(&s->mutex);
@@ -26,7 +26,8 @@ tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **
     tti_request r = {.kind = TTI_FETCH, .k = k, .keys = keys, .to = to};
     *data = to;
     if (!s->range_server) return put_and_wait(s, &r);
-    tti_range_server_fetch(s->range_server, k, keys, to); /* of a part: all of it is here */
+    tti_range_server_fetch(s->range_server, k, keys,
+                           to); /* false: keys are only a part of the range */
     return TUTTI_OK;
 }
 
@@ -54,7 +55,7 @@ tutti_status tti_server_held(tti_server *s, tti_held **out, int *n) {
         return st;
     }
     for (int i = 0; i < *n; i++) {
-        size_t first = i > 0 ? held[i - 1].keys.last : 0; /* parts are concatenated */
+        size_t first = i > 0 ? held[i - 1].keys.last : 0; /* ranges are concatenated */
         held[i].keys = t ? (tti_range){first, first + t->n_keys[i]} : tti_server_range(&s->desc, i);
         held[i].n_bytes = bytes[i];
     }
@@ -107,7 +108,7 @@ static bool alloc_arrays(tti_server *s, const tti_server_desc *desc) {
     return true;
 }
 
-/* Without threads and memory of parameters; NULL: out of memory. */
+/* A server without threads and parameters; NULL: out of memory. */
 static tti_server *new_server(const tti_server_desc *desc) {
     tti_server *s = calloc(1, sizeof *s);
     if (!s) return NULL;
@@ -144,7 +145,7 @@ void tti_server_destroy(tti_server *s) {
     if (!s) return;
     tti_listener_close(s->listener);
     bool in_order = tti_client_close(s) && !(s->replica_group && s->failed);
-    /* The others need it until the first process ends, which after a failure may never happen. */
+    /* Other ranks need it until rank 0 ends, which after a failure may never happen. */
     tti_range_server_close(s->range_server, in_order ? TTI_NO_TIMEOUT : s->desc.timeout_ms);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
@@ -181,14 +182,14 @@ void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
 
 /* ---- connections between processes ---- */
 
-/* Room for a channel to each rank; NULL with the text set. */
+/* Allocates a channel to each rank; NULL: out of memory, with the message set. */
 static tti_channel **new_channels(const tutti_comm *comm) {
     tti_channel **channels = calloc((size_t)tutti_comm_n_ranks(comm), sizeof(tti_channel *));
     if (!channels) (void)tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     return channels;
 }
 
-/* Connections between the first process and each other one: orders, and returned values. */
+/* Connects rank 0 with every other rank, for commands and returned values. */
 static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **channels,
                                  tti_channel **control) {
     const tti_server_desc *d = &s->desc;
@@ -198,7 +199,7 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
     TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
     *control = channels[0];
     if (rank == 0) s->ranges = tti_ranges_create(&s->desc, d->n_ranges, channels);
-    for (int r = 0; r < d->n_workers; r++) { /* processes without a range get no orders */
+    for (int r = 0; r < d->n_workers; r++) { /* ranks without a range get no commands */
         bool is_used = rank == 0 ? s->ranges && r < d->n_ranges : r == 0 && rank < d->n_ranges;
         if (!is_used) tti_channel_close(channels[r]);
     }
@@ -207,13 +208,13 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* channels, to and from: [n_workers], the last two NULL at first. */
+/* channels, to and from: [n_workers]; the last two are NULL at first. */
 static tutti_status open_range_channels(tti_server *s, tutti_comm *comm, tti_channel **channels,
                                         tti_channel **to, tti_channel **from) {
     tti_channel *control = NULL;
     int rank = tutti_comm_rank(comm);
     tutti_status st = open_control(s, comm, channels, &control);
-    /* From each worker to each range server. */
+    /* Connects each worker with each range server. */
     for (int r = 1; st == TUTTI_OK && r < s->desc.n_ranges; r++) {
         size_t areas[TTI_N_KEY_AREAS];
         tti_server_area_bytes(&s->desc, r, areas);
@@ -285,8 +286,8 @@ tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, t
 
 /* ---- connects the workers of a divided model to a server, as one worker per replica ---- */
 
-/* Between replicas there are only channels, part by part; inside a replica only collectives.  The
- * queue's orders are sent to the owners of parts as to range servers. */
+/* Replicas communicate only over channels, part by part; inside a replica there are only
+ * collectives.  The queue sends commands to the owners of parts as it does to range servers. */
 
 enum { MOST_AHEAD_MS = 2000 };
 
@@ -300,11 +301,11 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
     return st;
 }
 
-/* From the queue to the owner of each other part; in the first replica. */
+/* Connects the queue with the owner of each other part, in the first replica. */
 static tutti_status open_part_control(tti_server *s, tti_channel **channels,
                                       tti_channel **control) {
     tti_replica_group *t = s->replica_group;
-    /* Model ranks connect and fetch through other channels. */
+    /* Other model ranks connect and fetch through other channels. */
     size_t none[] = {sizeof(double), sizeof(float)};
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
     TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->state_owners));
@@ -321,7 +322,7 @@ static tutti_status open_part_control(tti_server *s, tti_channel **channels,
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* Between the state owner of this part and the workers of other replicas that have it. */
+/* Connects the state owner of this part with the workers of other replicas that have the part. */
 static tutti_status open_part_data(const tti_server *s, tti_channel **channels) {
     size_t areas[TTI_N_KEY_AREAS];
     for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
@@ -353,7 +354,7 @@ static tutti_status connect_with_channels(tti_server *s, tutti_comm *comm, const
     if (t->mesh.at.data == 0) TTI_TRY(open_part_control(s, channels, &control));
     tutti_status st = open_part_data(s, channels);
     if (st == TUTTI_OK) {
-        /* Sets the role of this worker: the queue, a client that sends requests, an owner of a
+        /* Sets the role of this worker: the queue, a client that sends requests, the owner of a
          * part, or a follower. */
         bool keeps = s->replica_group->mesh.at.data == 0;
         if (t->model_rank == 0 && !keeps) return tti_client_begin(s, channels[0]);
@@ -389,8 +390,8 @@ tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *
     if (s) s->replica_group = calloc(1, sizeof *s->replica_group);
     if (s) {
         /* The workers of a replica wait for each other as long as the job allows.  A worker that
-         * waits for an owner must report before that time is over, and the server, for which the
-         * owner waits, even earlier. */
+         * waits for an owner must report a timeout before that, and the server, for which the owner
+         * waits, earlier still. */
         int ahead_ms = TTI_MIN(s->desc.timeout_ms / 4, MOST_AHEAD_MS);
         s->desc.answer_ms = s->desc.timeout_ms - ahead_ms / 2;
         s->desc.timeout_ms -= ahead_ms;

@@ -4,8 +4,8 @@
  *
  * Each of n_compute_threads server threads has a range of the update's blocks.  They serve one
  * request at a time, in order of arrival: a pull copies the parameters to a worker, a push applies
- * a whole gradient; so a pull always sees all of an update or nothing of it, with any number of
- * threads.  Three modes:
+ * a whole gradient.  So a pull never sees part of an update, with any number of threads.  Three
+ * modes:
  *
  *   synchronous   staleness 0.  A step is applied when every worker has pushed its partial sums,
  *                 which are added along the tree over all shards.  The bits are those of the
@@ -35,32 +35,32 @@
 
 enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257 };
 
-/* An update of an asynchronous run: whose gradient, of which batch, of which parameters. */
+/* An update of an asynchronous run: the worker, its batch, and the version of its parameters. */
 typedef struct tti_arrival {
-    int64_t step;    /* updates with it: 1, 2, ...                                        */
-    int64_t batch;   /* of the run, from 0                                                */
-    int64_t version; /* updates that were in the parameters; staleness: step - 1 - version */
+    int64_t step;    /* number of updates up to and including this one */
+    int64_t batch;   /* in the run, from 0 */
+    int64_t version; /* updates that the parameters included; staleness: step - 1 - version */
     int32_t worker;
     int64_t n_rows;         /* of the batch */
-    double lr, loss_scale;  /* loss_scale: of the gradient, 1: none */
-    int64_t wait_ns;        /* that the worker waited for the batch */
-    tti_step_result result; /* params_hash: after the update; skipped: which was left out */
+    double lr, loss_scale;  /* loss_scale: factor of the gradient; 1: none */
+    int64_t wait_ns;        /* time that the worker waited for the batch */
+    tti_step_result result; /* params_hash: after the update; skipped: the update was skipped */
 } tti_arrival;
 
 typedef struct tti_server_desc {
-    tti_exec_desc exec; /* of the update; n_compute_threads: server threads; what concerns shards is
-                           not used */
+    tti_exec_desc
+        exec; /* of the update; n_compute_threads: server threads; settings of shards are ignored */
     int n_workers;
-    int64_t staleness; /* while a worker computes, another may begin so many steps; 0: synchronous;
-                          TTI_UNBOUNDED */
-    int n_ranges; /* of workers that are processes, not synchronous: the first so many hold a range
-                     of the keys each (server_range.c); 0, 1: the first holds all */
-    int n_backup; /* with staleness 0: workers whose gradients a step does without */
+    int64_t staleness; /* while a worker computes, any other worker may begin so many steps; 0:
+                          synchronous; TTI_UNBOUNDED */
+    int n_ranges; /* for asynchronous worker processes: the first n_ranges processes own a range of
+                     the keys each (server_range.c); 0, 1: the first owns all */
+    int n_backup; /* with staleness 0: a step is applied without the gradients of so many workers */
     int timeout_ms;
-    int answer_ms; /* how long an answer of another process may take; 0: as timeout_ms lets it */
-    tti_phase_watch watch; /* of the workers: one that is in a long phase is waited for longer */
-    const tti_arrival
-        *replay; /* [n_replay], borrowed, step by step; NULL: in the order of arrival */
+    int answer_ms; /* timeout of an answer from another process; 0: follows from timeout_ms */
+    tti_phase_watch watch;     /* of the workers: waits for a worker in a long phase last longer */
+    const tti_arrival *replay; /* [n_replay], borrowed, in the order of steps; NULL: gradients are
+                                  applied as they arrive */
     int64_t n_replay;
 } tti_server_desc;
 
@@ -72,179 +72,180 @@ void tti_server_destroy(tti_server *server);
 /* Sets desc.watch, before any worker waits.  server may be NULL. */
 void tti_server_watch_phases(tti_server *server, const tti_phase_watch *watch);
 
-/* Reports that a worker has failed: every wait ends with TUTTI_E_PEER and the text; that of worker
- * 0 also with the status, if the failed worker is a process. */
+/* Reports that a worker has failed.  Every wait ends with TUTTI_E_PEER and the text; if the failed
+ * worker is a process, worker 0's wait ends with status. */
 void tti_server_abort(tti_server *server, tutti_status status, const char *text);
 
-/* The executor with the parameters, to be read while no worker is in a step; NULL: it is in another
- * process, or in several. */
+/* The executor with the parameters, which may be read while no worker is in a step; NULL: one or
+ * several other processes have them. */
 tti_exec *tti_server_exec(tti_server *server);
-/* Workers do not wait for all others in each step. */
+/* True if workers do not wait for all others in each step. */
 bool tti_server_is_async(const tti_server *server);
 
-/* With backup workers a batch is divided between the workers: fills the shards of one of them, and
+/* With backup workers a batch is divided between the workers: sets the shards of one of them and
  * returns true; else returns false and writes nothing. */
 bool tti_server_shards(const tti_server *server, int worker, int n_shards, int *first, int *last);
 
-/* ---- synchronous: the update of a step whose partials lie in the buffers of x ---- */
+/* ---- synchronous: the update of a step whose partial sums are in the buffers of x ---- */
 
-/* See tti_server_calls.  Called by every worker of the step, all with one shard map, which
- * may be another one than in the step before. */
+/* See tti_server_calls.  Called by every worker of the step, all with the same shard map, which may
+ * change between steps. */
 tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
                                   tti_step_result *result);
 tutti_status tti_server_pull_step(tti_exec *x);
 
 /* ---- asynchronous, and with backup workers ---- */
 
-/* Makes batches first .. last-1 available, and counts updates from first.  Called by every worker
- * with the same numbers, when all have finished the previous batches. */
+/* Makes batches first .. last-1 available and counts updates from first.  Every worker calls it
+ * with the same numbers after all have finished the previous batches. */
 tutti_status tti_server_open(tti_server *server, int64_t first, int64_t last);
 
-/* No more batches are leased, except those that other workers need to finish. */
+/* Leases no more batches, except those that other workers need to finish. */
 tutti_status tti_server_stop(tti_server *server);
 
 typedef struct tti_lease {
     bool any; /* false: all batches are leased */
     int64_t batch, version;
-    double loss_scale; /* of a recorded gradient, 0: the worker's own */
+    double loss_scale; /* loss scale of a replayed gradient; 0: use the worker's own */
 } tti_lease;
 
-/* The next batch for the worker of x, which gets the current parameters.  With backup workers it is
- * the batch of the current step, of which the worker computes its shards. */
+/* Leases the next batch to the worker of x, which gets the current parameters.  With backup workers
+ * it is the batch of the current step, of which the worker computes its shards. */
 tutti_status tti_server_lease(tti_exec *x, tti_lease *lease);
 
-/* Its gradient: desc->step is the batch, desc->lr unused. */
+/* A gradient: desc->step is the batch; desc->lr is not used. */
 typedef struct tti_pushed_gradient {
     const tti_step_desc *desc;
-    int64_t wait_ns; /* for the batch */
+    int64_t wait_ns; /* time waited for the batch */
     double (*lr)(void *user,
-                 int64_t step); /* the learning rate of the update after so many; for a worker that
-                       is a process the server's is used (tti_server_rate) */
+                 int64_t step); /* the learning rate after so many updates; for worker processes the
+                                   server's function is used (tti_server_rate) */
     void *user;
 } tti_pushed_gradient;
 
-/* Computes the gradient of the leased batch, and returns when it is applied, with the recorded
- * arrival; or at once if it came too late: then out->step is 0.  With exec.watch_gradients a
- * non-finite loss or gradient is an update that leaves the parameters unchanged
- * (out->result.skipped), otherwise a failure; with backup workers, if any worker that came in time
- * has one. */
+/* Computes and pushes the gradient of the leased batch.  Returns when it has been applied, with the
+ * recorded arrival; or at once if it came too late: then out->step is 0. A non-finite loss or
+ * gradient is a failure.  With exec.watch_gradients it is an update that leaves the parameters
+ * unchanged (out->result.skipped); with backup workers, if any worker that pushed in time has
+ * one. */
 tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pushed,
                                       tti_arrival *out);
 
 typedef struct tti_leave {
     int worker;
-    int64_t step;  /* updates until then */
-    int64_t batch; /* that another worker computes instead, -1: none */
+    int64_t step;  /* number of updates before it left */
+    int64_t batch; /* a batch that another worker computes instead; -1: none */
     char why[512];
 } tti_leave;
 
-/* The worker of x cannot go on, for the reason why.  True: the others go on without it, and it is
- * to call tti_server_watch instead of tti_server_lease and tti_server_push_gradient.  False: it has
- * no batch, was the last but those that are needed, its batch has made another leave before, or the
- * run repeats recorded arrivals. */
+/* The worker of x cannot continue, for the reason why.  True: the others continue without it, and
+ * it must call tti_server_watch instead of tti_server_lease and tti_server_push_gradient.  False:
+ * it had no batch, was the last worker that is not needed, its batch has already made another
+ * worker leave, or the run replays recorded arrivals. */
 bool tti_server_leave(tti_exec *x, const char *why);
 
-/* For a worker of a divided model, after a failure st of any of its calls, with the reason why:
- * true if its replica leaves because of it, that is, if this worker failed by itself (no memory, an
- * error of reading) or another one of the replica has gone.  The other workers of the replica get
- * the same answer; each then only frees its resources.  The first replica, whose workers store the
- * parameters, never leaves, nor does one that the others need: that ends the run.  Repeated calls
- * give the same answer. */
+/* For a worker of a divided model, after any of its calls failed with st, for the reason why.
+ * True: its replica leaves, because this worker failed by itself (out of memory, read error) or
+ * because another worker of the replica is gone.  All workers of the replica get the same answer,
+ * also from repeated calls; each then only frees its resources.  The first replica, whose workers
+ * store the parameters, never leaves, and neither does a replica that the others need: then the run
+ * ends. */
 bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why);
 bool tti_server_has_left(const tti_exec *x);
 
-/* Waits until something has been applied since *n_updates, which becomes the number of updates,
- * or no batch is left: *over. */
+/* Waits until updates were applied after *n_updates, and sets it to their number; or until no batch
+ * is left: *over. */
 tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over);
 
-/* For batches that are each evaluated by one worker, this one has every n_present-th from index on;
- * -1: none.  With backup workers all have their shards of each: 0 of 1. */
+/* For batches that one worker each evaluates: this worker has every n_present-th batch from index
+ * on; -1: none.  With backup workers all workers have their shards of each batch: 0 of 1. */
 void tti_server_place(const tti_exec *x, int *index, int *n_present);
 
-/* The next worker that has left and was not returned before; false: there is none. */
+/* Returns the next worker that has left, each once; false: there is none. */
 bool tti_server_next_leave(tti_server *server, tti_leave *out);
 
-/* Gradients of each worker that came too late, [n_workers]. */
+/* counts [n_workers]: gradients of each worker that came too late. */
 void tti_server_dropped(tti_server *server, int64_t *counts);
 
-/* Copies the current parameters to x; with the number of updates so far.  Averages too, unless they
- * are read at the server. */
+/* Copies the current parameters to x, and the number of updates so far; also the averages, unless
+ * they are read at the server. */
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates);
 
-/* For a worker on a device: copies the server's current averages to where it evaluates with them,
+/* For a worker on a device: copies the server's current averages to where evaluation reads them,
  * while no worker is in a step. */
 tutti_status tti_server_pull_averages(tti_exec *x);
 
-/* The next arrival that was not returned before; false: there is none. */
+/* Returns the next arrival, each once; false: there is none. */
 bool tti_server_next(tti_server *server, tti_arrival *out);
 
-/* How many gradients so far lacked 0, 1, ... updates when they were applied; more: in the last. */
+/* Histogram of the staleness of applied gradients; the last bin counts all higher values. */
 void tti_server_staleness(tti_server *server, int64_t bins[TTI_STALENESS_BINS]);
 
-/* ---- workers that are processes: not synchronous ones ---- */
+/* ---- worker processes, which are not synchronous ---- */
 
 typedef struct tti_client tti_client;
 typedef struct tti_listener tti_listener;
 
-/* Collective over comm, which has a rank for each worker and is not used afterwards: rank 0
- * connects the workers of the other ranks to its server; they get their client, which is owned by
- * the caller and destroyed after its executors.  Their desc sets n_workers, n_backup, staleness,
- * timeout_ms and the plan and averages of exec, as the server's does. */
+/* Connects worker processes with the server. comm has one rank per worker and is not used
+ * afterwards.  Rank 0 passes its server; the others get their client, which the caller owns and
+ * destroys after its executors.  Their desc sets n_workers, n_backup, staleness, timeout_ms, and
+ * the plan and averages of exec, with the server's values.  Collective over comm. */
 tutti_status tti_server_admit(tti_server *server, tutti_comm *comm);
 tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out);
 
 bool tti_server_has_processes(const tti_server *server);
 
-/* For rank 0, before any push: the learning rate of the update after so many, for the other
- * workers.  Called by threads of the server. */
+/* For rank 0, before any push: sets the function that gives the learning rate after so many
+ * updates.  Threads of the server call it. */
 void tti_server_rate(tti_server *server, double (*lr)(void *user, int64_t step), void *user);
 
-/* The workers of a replica are one worker of the server, by the number of the replica.  Collective
- * over comm, whose ranks form the mesh size: desc has n_workers, the number of replicas, and the
- * plan of this position; rank 0 reads replay.  The worker of the first replica that has a part
- * stores its parameters.  Replicas leave as a whole.  All workers of a replica make all calls;
- * reports go to rank 0.  Owned by the caller, who destroys it after the executors and before comm.
- */
+/* Creates a server or client for workers of a divided model.  The workers of a replica are one
+ * worker of the server, with the number of the replica.  Collective over comm, whose ranks form the
+ * mesh size. desc has n_workers, the number of replicas, and the plan of this position; rank 0
+ * reads replay.  The worker of the first replica that has a part stores its parameters.  Replicas
+ * leave as a whole.  All workers of a replica make all calls; reports go to rank 0. Owned by the
+ * caller, who destroys it after the executors and before comm. */
 tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
                                        const tti_mesh_at *size, tti_server **out);
 
-/* Whether this worker is the one that sends the requests of its replica; true if each worker has a
- * whole model. */
+/* True if this worker sends the requests of its replica, which is so if each worker has a whole
+ * model. */
 bool tti_server_speaks(const tti_server *server);
 
-/* The keys are held by several processes. */
+/* True if several processes own ranges of the keys. */
 bool tti_server_has_ranges(const tti_server *server);
 
-/* With ranges: state k of keys, from its owners; data are valid until the next call and the next
- * gradient.  On worker 0, or on workers of the first replica, while it computes nothing. */
+/* With ranges: fetches state k of keys from its owners; data are valid until the next call and the
+ * next gradient.  Call on worker 0, or on the workers of the first replica, while it computes
+ * nothing. */
 tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data);
 
-/* With ranges: copies from data, which begins with keys.first, the part of keys that the process of
- * x owns; k may be TTI_STATE_EMA, TTI_STATE_PARAMS. On every worker, while no worker leases
- * batches. */
+/* With ranges: stores the part of keys that the process of x owns, from data, which begins with
+ * keys.first; k may be TTI_STATE_EMA or TTI_STATE_PARAMS. Call on every worker, while no worker has
+ * a lease. */
 void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data);
 
-/* The range of a process, and bytes so far of gradients, parameters and averages between it and
- * workers of other processes. */
+/* The range of a process, and the bytes of gradients, parameters and averages sent so far between
+ * it and workers of other processes. */
 typedef struct tti_held {
     tti_range keys;
     int64_t n_bytes;
 } tti_held;
 
-/* On worker 0: the processes that own ranges, [*n], one or more; *held is freed by the caller. */
+/* On worker 0: the processes that own ranges, [*n], at least one; the caller frees *held. */
 tutti_status tti_server_held(tti_server *server, tti_held **held, int *n);
 
 typedef enum tti_combine_op { TTI_COMBINE_SUM, TTI_COMBINE_MAX, TTI_N_COMBINE_OPS } tti_combine_op;
 enum { TTI_COMBINE_VALUES = 512 };
 
-/* The workers that took part in a synchronization; able: those that have not left. */
+/* The workers that took part in a barrier; able: those that have not left. */
 typedef struct tti_members {
     tti_worker_set all, able;
 } tti_members;
 
-/* Comes together with all workers that are there: values [n] become their sums (of f64, in the
- * order of the workers) or maxima (of i64).  n, which may be 0, at most TTI_COMBINE_VALUES, and op
- * are the same for all. */
+/* A barrier of all live workers: values [n] become their sums (f64, added in the order of the
+ * workers) or maxima (i64). n, at most TTI_COMBINE_VALUES and possibly 0, and op must be equal on
+ * all workers. */
 tutti_status tti_server_combine(tti_exec *x, tti_combine_op op, void *values, int n,
                                 tti_members *members);
 

@@ -1,7 +1,7 @@
 /* server_async.c - asynchronous steps: workers pull batches and push gradients.
  *
- * All functions take the number of a worker.  A worker thread passes its own; for a worker process
- * a thread of server_listener.c passes it. */
+ * All functions take the number of a worker.  A worker thread passes its own number; for a worker
+ * process, a thread of server_listener.c passes it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static tutti_status stop(tti_server *s) {
     if (s->client) return tti_client_stop(s);
     pthread_mutex_lock(&s->mutex);
     if (s->desc.n_backup > 0)
-        s->last = TTI_MIN(s->last, s->n_updates + 1); /* some wait in the current step */
+        s->last = TTI_MIN(s->last, s->n_updates + 1); /* some workers wait in the current step */
     else
         s->stopped = true;
     pthread_cond_broadcast(&s->news);
@@ -36,14 +36,14 @@ static tutti_status stop(tti_server *s) {
     return TUTTI_OK;
 }
 
-/* If several workers form one, any of them may request it: with the next batch that they lease. */
+/* Any worker of a replica may request it, with the next batch that they lease. */
 tutti_status tti_server_stop(tti_server *s) {
     if (!s->replica_group) return stop(s);
     s->replica_group->wants_stop = true;
     return TUTTI_OK;
 }
 
-/* The next of the recorded arrivals of w in this stretch, NULL: none. */
+/* The next recorded arrival of w among the current batches; NULL: none. */
 static const tti_arrival *next_recorded(const tti_server *s, int w) {
     int64_t i = s->worker[w].next_replay;
     const tti_server_desc *d = &s->desc;
@@ -51,18 +51,18 @@ static const tti_arrival *next_recorded(const tti_server *s, int w) {
     return i < d->n_replay && d->replay[i].step <= s->last ? &d->replay[i] : NULL;
 }
 
-/* No batch is left for w. */
+/* True if no batch is left for w. */
 static bool is_over(const tti_server *s, int w) {
     if (s->desc.replay) return s->stopped || !next_recorded(s, w);
     if (s->desc.n_backup > 0) return s->n_updates >= s->last;
     if (!s->stopped && s->n_assigned < s->last) return false;
-    /* Batches that others still compute may have to be reassigned. */
+    /* Batches that other workers still compute may have to be reassigned. */
     for (int i = 0; i < s->desc.n_workers; i++)
         if (s->worker[i].computes) return false;
     return s->n_returned == 0;
 }
 
-/* Whether the gradient of no computing worker would then miss more steps of this worker than
+/* True if w may begin a step: then no computing worker's gradient would miss more steps of w than
  * allowed. */
 static bool may_begin(const tti_server *s, int w, int64_t unused) {
     (void)unused;
@@ -76,13 +76,13 @@ static bool may_begin(const tti_server *s, int w, int64_t unused) {
     return true;
 }
 
-/* ---- a batch and its parameters ---- */
+/* ---- leases a batch with its parameters ---- */
 
 static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
     tti_request r = {.kind = TTI_PULL, .worker = w, .params = params, .ema = ema};
     r.arrival.version = s->n_updates;
     tti_server_put(s, &r);
-    pthread_cond_broadcast(&s->news); /* a recorded update may have waited for this pull */
+    pthread_cond_broadcast(&s->news); /* a replayed update may have waited for this pull */
     return tti_server_wait_served(s, &r);
 }
 
@@ -121,8 +121,8 @@ tutti_status tti_server_lease_for(tti_server *s, int w, float *params, tti_lease
     return st;
 }
 
-/* Host memory [n_flat] for pulled parameters of a worker of this process; and for averages, NULL:
- * there are none. */
+/* Host memory [n_flat] for the pulled parameters of a worker of this process, and for averages
+ * (NULL: none). */
 static float *pulled(const tti_exec *x) {
     return tti_device_of(x) ? tti_exec_device_pulled(tti_device_of(x))
                             : tti_exec_array(x, TTI_STATE_PARAMS);
@@ -133,8 +133,8 @@ static float *pulled_ema(const tti_exec *x) {
     return tti_device_of(x) ? tti_exec_partial(x, 0) : tti_exec_array(x, TTI_STATE_EMA);
 }
 
-/* Gets the parameters of that version, and averages, from the answer of the one process that owns
- * all, or from each range server, and copies them to the device. */
+/* Gets parameters of that version, and averages, from the answer of the one process that owns all
+ * or from each range server, and copies them to the device. */
 static tutti_status receive_params(tti_exec *x, int64_t version, bool with_ema) {
     tti_server *s = tti_exec_server(x);
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
@@ -160,7 +160,7 @@ tutti_status tti_server_lease(tti_exec *x, tti_lease *lease) {
     int64_t start_ns = tti_now_ns();
     tti_server *s = tti_exec_server(x);
     bool stops = false;
-    /* If several workers form one, one of them asks and all get the answer. */
+    /* One worker of a replica asks, and all of them get the answer. */
     TTI_TRY(tti_replica_group_ask_stop(s->replica_group, &stops));
     if (tti_server_speaks(s)) {
         if (stops) TTI_TRY(stop(s));
@@ -186,10 +186,10 @@ tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema
 
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
     tti_server *s = tti_exec_server(x);
-    /* Averages are read at the server, where all of them are, unless it has ranges. */
+    /* Averages are read at the server, which has all of them unless there are ranges. */
     bool with_ema = s->client || tti_server_has_ranges(s);
     tti_arrays_of(x)->has_whole_ema =
-        false; /* also of a worker that has made no update since they were copied */
+        false; /* also for a worker without an update since they were copied */
     if (tti_server_speaks(s))
         TTI_TRY(s->client ? tti_client_pull(s, n_updates)
                           : tti_server_pull_for(s, tti_exec_server_worker(x), pulled(x),
@@ -207,9 +207,9 @@ tutti_status tti_server_pull_averages(tti_exec *x) {
     return tti_exec_device_put(x, tti_zero_averages(x), tti_exec_array(state_owner, TTI_STATE_EMA));
 }
 
-/* ---- its gradient ---- */
+/* ---- pushes the gradient ---- */
 
-/* In a replay: it is this worker's turn, and the workers before it have their parameters. */
+/* In a replay: true if it is this worker's turn and the workers before it have their parameters. */
 static bool is_its_turn(const tti_server *s, int w, int64_t unused) {
     (void)unused;
     if (!s->desc.replay) return true;
@@ -237,7 +237,7 @@ static tutti_status push(tti_server *s, int w, const tti_push *b, tti_request *r
     return tti_server_wait_served(s, r);
 }
 
-/* Its partial sums are added to the current step, or dropped if their step is over. */
+/* Adds the worker's partial sums to the current step, or drops them if their step is over. */
 static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_request *r) {
     tti_served *me = &s->worker[w];
     me->computes = false;
@@ -248,7 +248,7 @@ static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_re
     }
     memcpy(me->partials, b->partials, sizeof me->partials);
     me->n_partials = b->n_partials;
-    /* The waits of stages are weighted by time. */
+    /* Waits of stages are weighted by time. */
     double waited_ns = s->sums.bubble * (double)s->sums.compute_ns +
                        b->result.bubble * (double)b->result.compute_ns;
     s->sums.loss_sum += b->result.loss_sum;
@@ -319,7 +319,7 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
     for (int i = 0; i < setup->last_shard - setup->first_shard; i++)
         b.n_own_rows += pushed->desc->shards[i].n_rows;
     if (!b.result.skipped) TTI_TRY(tti_keys_push(s, x, b.partials, b.n_partials));
-    if (s->replica_group) /* all have pushed theirs */
+    if (s->replica_group) /* all workers have pushed theirs */
         TTI_TRY(tutti_comm_barrier(s->replica_group->mesh.model));
     if (tti_server_speaks(s))
         TTI_TRY(s->client ? tti_client_push_gradient(s, x, &b, out)

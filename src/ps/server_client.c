@@ -1,7 +1,8 @@
 /* server_client.c - the worker's side of a server: copies, and requests to other processes.
  *
- * If gradients are sent in 16 bits every worker rounds its gradient before it pushes it, including
- * a worker whose gradient stays in place; so the bits do not depend on the placement of workers. */
+ * If gradients are sent in 16 bits, every worker rounds its gradient before pushing it, even if the
+ * gradient is not sent to another process.  So the bits do not depend on the placement of
+ * workers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,9 @@ typedef struct copying {
     void *dst;
     const float *const *partials; /* the first is copied, the others are added */
     int n_partials;
-    tti_range range;  /* of partials, to dst on */
+    tti_range range;  /* of the partial sums */
     tutti_dtype wire; /* of dst */
-    bool widens;      /* dst is f32 all the same */
+    bool widens;      /* dst is f32, with values rounded to wire */
 } copying;
 
 static void copy_compute_thread(int compute_thread, void *arg) {
@@ -99,13 +100,15 @@ void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
 struct tti_client {
     tti_channel *channel;
     bool has_left;
-    bool refused; /* an answer was a failure: the server may not know yet that it is the run's */
+    bool refused; /* an answer was a failure, which the server may not know to be the run's failure
+                     yet */
     bool failed;  /* the connection is lost */
 };
 
-/* ---- question and answer ---- */
+/* ---- request and answer ---- */
 
-/* The server went away: it may have said why, or is about to, before the connection ends. */
+/* The server is gone.  Its message with the reason may have arrived, or may still arrive before the
+ * connection closes. */
 static tutti_status receive_why(tti_server *s, tti_wire_message *m, tutti_status st) {
     int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
     char text[512];
@@ -126,11 +129,12 @@ static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, 
     if (st != TUTTI_OK) return receive_why(s, m, st);
     if (m->kind == kind) return TUTTI_OK;
     if (m->kind != TTI_WIRE_FAIL)
-        return tti_fail(TUTTI_E_MISMATCH, "parameter server: an answer to another question");
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "parameter server: the answer does not match the request");
     return tti_fail(tti_wire_status(m), "%s", m->more.text);
 }
 
-/* st is the result of sending: records a lost connection. */
+/* st is the result of sending.  Records a lost connection. */
 static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status st) {
     if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
         s->client->refused = true;
@@ -149,7 +153,7 @@ static tutti_status receive_message(tti_server *s, tti_wire_message *m, int64_t 
     return note(s, m, answer_of(s, m, kind, may_carry, tti_wire_patience_ms(&s->desc)));
 }
 
-/* Sends m with areas; m becomes the answer, with the areas that it may carry. */
+/* Sends m with areas and receives the answer into m, with the areas that it may have. */
 static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_carry) {
     int64_t kind = m->kind;
     TTI_TRY(send_message(s, m, areas));
@@ -193,7 +197,7 @@ tutti_status tti_client_lease(tti_server *s, tti_lease *lease) {
     return TUTTI_OK;
 }
 
-/* Only the numbers: the other fields are not needed for client arrivals. */
+/* Only the numbers; client arrivals do not need the other fields. */
 static tti_arrival arrival_of(const tti_arrival *applied) {
     return (tti_arrival){.step = applied->step,
                          .batch = applied->batch,
@@ -260,9 +264,8 @@ tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *value
     for (int i = 0; i < n; i++) m.more.values[i] = values[i];
     TTI_TRY(ask(s, &m, 0, 0));
     if (m.number[0] != n)
-        return tti_fail(
-            TUTTI_E_MISMATCH,
-            "parameter server: the reply has another number of values than the request");
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "parameter server: the reply does not have as many values as the request");
     for (int i = 0; i < n; i++) values[i] = m.more.values[i];
     tti_wire_get_members(&m, members);
     return TUTTI_OK;
@@ -285,7 +288,7 @@ tutti_status tti_server_why(tti_server *s, const char *text) {
     return st;
 }
 
-/* The last word of a worker that fails, unless the server was it that failed. */
+/* The last message of a worker that fails, unless the server failed. */
 void tti_client_abort(tti_server *s, tutti_status status, const char *text) {
     tti_wire_message m;
     char kept[4096];
@@ -297,14 +300,14 @@ void tti_client_abort(tti_server *s, tutti_status status, const char *text) {
     tti_fail(st == TUTTI_OK ? TUTTI_E_INTERNAL : st, "%s", kept);
 }
 
-/* ---- coming and going ---- */
+/* ---- connecting and disconnecting ---- */
 
 bool tti_client_close(tti_server *s) {
     tti_wire_message m = {.kind = TTI_WIRE_BYE};
     if (!s->client) return true;
     bool in_order = !s->client->failed && !s->client->refused;
     if (in_order && tti_wire_send(s->client->channel, &m, 0))
-        tti_clear_error(); /* it has gone first */
+        tti_clear_error(); /* the server disconnected first */
     tti_channel_close(s->client->channel);
     free(s->client);
     s->client = NULL;
@@ -323,14 +326,14 @@ tutti_status tti_client_begin(tti_server *s, tti_channel *channel) {
 
 /* ---- the client of a server that spans several processes ---- */
 
-/* All servers are asked before any answer is awaited, so that they answer concurrently.  A server
- * that fails is reported to the first process, which knows the cause that ends the run. */
+/* Sends a request to all servers before waiting for any answer, so that they answer concurrently.
+ * A server that fails is reported to the first process, which knows the cause that ends the run. */
 
 struct tti_keys {
     const tti_server_desc *desc;
-    int first, n;   /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
-    int model_rank; /* of the owner; 0: ranges are of all of it */
-    tti_channel **range_server; /* [n], owned; NULL: the first, or of this process */
+    int first, n;   /* ranges first .. n-1; range 0 belongs to the queue if first is 1 */
+    int model_rank; /* of the owner; 0: the ranges divide the whole model */
+    tti_channel **range_server; /* [n], owned; NULL: for the first process and this one */
 };
 
 /* NULL: out of memory. */
@@ -369,18 +372,19 @@ void tti_keys_close(tti_keys *k) {
     free(k);
 }
 
-/* ---- question and answer ---- */
+/* ---- request and answer ---- */
 
-/* A range server is not there: the run's failure, which the first process may know better. */
+/* A range server is lost, which ends the run.  The first process may know the cause. */
 static tutti_status fail_range(tti_server *s, int r) {
     const tti_keys *k = s->keys;
     char text[512], why[400];
     snprintf(why, sizeof why, "%s", tutti_last_error());
     if (k->model_rank > 0)
-        snprintf(text, sizeof text, "parameter server: rank %d, which holds its part: %s",
-                 k->model_rank, why);
+        snprintf(text, sizeof text,
+                 "parameter server: rank %d, which owns its part of the model: %s", k->model_rank,
+                 why);
     else
-        snprintf(text, sizeof text, "parameter server: rank %d, which holds range %d of %d: %s", r,
+        snprintf(text, sizeof text, "parameter server: rank %d, which owns range %d of %d: %s", r,
                  r, k->n, why);
     return tti_server_why(s, text);
 }
@@ -430,8 +434,7 @@ tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *partials, i
 
 /* ---- parameters ---- */
 
-/* Copies the parameters, and averages unless they are not wanted or there are none, of range keys.
- */
+/* Copies parameters of range keys, and averages if they are wanted and exist. */
 static void copy_keys(tti_exec *x, tti_range keys, const float *const from[2], float *params,
                       float *ema) {
     tti_server_copy(x, params + keys.first, from[0], keys.last - keys.first);

@@ -1,7 +1,7 @@
 /* server_listener.c - a server thread for each worker process, which executes its requests.
  *
- * Such a thread is a worker like others, whose gradients another process computes.  So waiting,
- * ordering and leaving work for processes as for threads. */
+ * For the server such a thread is a worker whose gradients another process computes.  So waiting,
+ * ordering and leaving work the same for processes as for threads. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,19 +12,19 @@
 #include "comm/local_sum.h"
 #include "ps/server_state.h"
 
-typedef struct attendant {
+typedef struct request_thread {
     tti_server *s;
     int worker;
     tti_channel *channel;
-    float *grads;   /* its gradient: widened, or the area of the channel */
-    float *widened; /* owned; NULL: gradients travel as they are */
+    float *grads;   /* the received gradient: widened, or the channel's area */
+    float *widened; /* owned; NULL: gradients are sent as f32 */
     const atomic_bool *is_closing;
     pthread_t thread;
     bool has_thread;
-} attendant;
+} request_thread;
 
 struct tti_listener {
-    attendant *attendants; /* [n], owned; that of worker 0 is not used */
+    request_thread *threads; /* [n], owned; worker 0 has none */
     int n;
     atomic_bool is_closing;
 };
@@ -42,12 +42,12 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
 
 /* ---- requests ---- */
 
-/* If there are several ranges, the first process has only one of them. */
+/* With several ranges the first process has only one of them. */
 static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
 
-/* Does what m asks for, and makes it the answer; areas: that go with it. */
-static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
-    /* A batch is leased, then pushed or given up. */
+/* Executes request m and replaces it by the answer; areas: those of the answer. */
+static tutti_status serve(request_thread *a, tti_wire_message *m, unsigned *areas) {
+    /* A batch is leased, then pushed or returned. */
     pthread_mutex_lock(&a->s->mutex);
     bool computes = a->s->worker[a->worker].computes;
     pthread_mutex_unlock(&a->s->mutex);
@@ -67,7 +67,7 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             m->number[1] = leased.batch;
             m->number[2] = leased.version;
             memcpy(&m->number[3], &leased.loss_scale, sizeof leased.loss_scale);
-            /* Each of several range servers is asked for its range. */
+            /* With several range servers the worker gets parameters from each of them. */
             if (leased.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
             return TUTTI_OK;
         }
@@ -90,7 +90,7 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             return tti_server_push_for(a->s, a->worker, &b, &m->more.arrival);
         }
         case TTI_WIRE_PUSH:
-            return TUTTI_OK; /* it arrived with the message */
+            return TUTTI_OK; /* the areas arrived with the message */
         case TTI_WIRE_PULL: {
             bool has_ema = a->s->desc.exec.ema > 0;
             float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
@@ -103,7 +103,8 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             /* Sends the parameters of the last lease or pull. */
             bool with_ema = m->number[1] && a->s->desc.exec.ema > 0;
             if (!in_ranges(a->s))
-                return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
+                return tti_fail(TUTTI_E_MISMATCH,
+                                "parameter server: the keys are not divided into ranges");
             *areas = 1u << TTI_WIRE_PARAMS | (with_ema ? 1u << TTI_WIRE_EMA : 0);
             return TUTTI_OK;
         }
@@ -127,20 +128,22 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
         case TTI_WIRE_WHY:
             return tti_server_why(a->s, m->more.text);
         default:
-            return tti_fail(TUTTI_E_MISMATCH, "parameter server: a question for another process");
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "parameter server: the request is for another process");
     }
 }
 
 /* ---- the thread ---- */
 
-static void send_failure(attendant *a, tti_wire_message *m, tutti_status st, const char *text) {
+static void send_failure(request_thread *a, tti_wire_message *m, tutti_status st,
+                         const char *text) {
     tti_wire_fail(m, st, text);
-    /* a closed connection is noticed at its next message */
+    /* a closed connection is detected at its next message */
     if (tti_wire_send(a->channel, m, 0) != TUTTI_OK) tti_clear_error();
 }
 
-/* Handles one request and sends its answer; false: there will be no other. */
-static bool attend_once(attendant *a, tti_wire_message *m) {
+/* Handles one request and sends its answer; false: no other request follows. */
+static bool serve_once(request_thread *a, tti_wire_message *m) {
     unsigned areas = 0;
     tutti_status st = tti_wire_recv(a->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) {
@@ -149,21 +152,21 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
         return false;
     }
     if (m->kind == TTI_WIRE_BYE) {
-        /* Its process has finished its work. */
+        /* The worker process has finished. */
         pthread_mutex_lock(&a->s->mutex);
-        a->s->worker[a->worker].has_left = true; /* not reported: its work is done */
+        a->s->worker[a->worker].has_left = true; /* not reported as a loss */
         pthread_mutex_unlock(&a->s->mutex);
         tti_server_remove_worker(a->s, a->worker, NULL);
         return false;
     }
     if (m->kind == TTI_WIRE_FAIL) {
-        /* A worker's own failure is the run's: this process ends with it too. */
+        /* A worker's own failure ends the run, and with it this process. */
         pthread_mutex_lock(&a->s->mutex);
         tti_server_fail(a->s, tti_wire_status(m), m->more.text);
         pthread_mutex_unlock(&a->s->mutex);
         return false;
     }
-    /* Widens a gradient that arrived with m in 16 bits. */
+    /* Converts a 16-bit gradient that arrived with m to f32. */
     bool has_gradient =
         m->kind == TTI_WIRE_PUSH ||
         (m->kind == TTI_WIRE_GRADIENT && !in_ranges(a->s) && !m->more.arrival.result.skipped);
@@ -175,15 +178,15 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
     if (st != TUTTI_OK)
         send_failure(a, m, st, tutti_last_error());
     else if (tti_wire_send(a->channel, m, areas) != TUTTI_OK)
-        tti_clear_error(); /* noticed at its next message */
+        tti_clear_error(); /* a lost connection is detected at its next message */
     return true;
 }
 
-/* If the run fails, the worker receives the reason, whatever it is doing. */
-static void *attend(void *arg) {
-    attendant *a = arg;
+/* If the run fails, the worker receives the reason at any point of its work. */
+static void *serve_all(void *arg) {
+    request_thread *a = arg;
     tti_wire_message m;
-    while (attend_once(a, &m)) continue;
+    while (serve_once(a, &m)) continue;
     pthread_mutex_lock(&a->s->mutex);
     bool failed = a->s->failed;
     pthread_mutex_unlock(&a->s->mutex);
@@ -192,12 +195,12 @@ static void *attend(void *arg) {
     return NULL;
 }
 
-static tutti_status start_attendant(attendant *a) {
+static tutti_status start_thread(request_thread *a) {
     bool widens = a->s->desc.exec.wire != TUTTI_F32;
     if (widens) a->widened = calloc(a->s->n_own + 1, sizeof *a->widened);
     if (widens && !a->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     a->grads = widens ? a->widened : tti_channel_area(a->channel, TTI_WIRE_GRADS);
-    a->has_thread = tti_thread_start(&a->thread, NULL, attend, a) == 0;
+    a->has_thread = tti_thread_start(&a->thread, NULL, serve_all, a) == 0;
     if (a->has_thread) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "parameter server: cannot start a thread for worker %d",
                     a->worker);
@@ -207,33 +210,33 @@ tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {
     tti_listener *listener = calloc(1, sizeof *listener);
     tutti_status st = TUTTI_OK;
     s->barrier.values = calloc((size_t)s->desc.n_workers * TTI_COMBINE_VALUES, sizeof(int64_t));
-    attendant *attendants = calloc((size_t)s->desc.n_workers, sizeof *attendants);
-    if (!listener || !attendants || !s->barrier.values) {
+    request_thread *threads = calloc((size_t)s->desc.n_workers, sizeof *threads);
+    if (!listener || !threads || !s->barrier.values) {
         for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
-        free(attendants);
+        free(threads);
         free(listener);
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
     s->listener = listener;
     listener->n = s->desc.n_workers;
-    listener->attendants = attendants;
+    listener->threads = threads;
     for (int w = 1; w < listener->n; w++)
-        listener->attendants[w] = (attendant){
+        listener->threads[w] = (request_thread){
             .s = s, .worker = w, .channel = channels[w], .is_closing = &listener->is_closing};
     for (int w = 1; w < listener->n && st == TUTTI_OK; w++)
-        st = start_attendant(&listener->attendants[w]);
-    return st; /* what has been begun ends with the server */
+        st = start_thread(&listener->threads[w]);
+    return st; /* the caller destroys the threads that were started */
 }
 
 void tti_listener_close(tti_listener *listener) {
     if (!listener) return;
     atomic_store(&listener->is_closing, true);
-    for (int w = 1; w < listener->n; w++) tti_channel_deafen(listener->attendants[w].channel);
+    for (int w = 1; w < listener->n; w++) tti_channel_deafen(listener->threads[w].channel);
     for (int w = 1; w < listener->n; w++) {
-        if (listener->attendants[w].has_thread) pthread_join(listener->attendants[w].thread, NULL);
-        tti_channel_close(listener->attendants[w].channel);
-        free(listener->attendants[w].widened);
+        if (listener->threads[w].has_thread) pthread_join(listener->threads[w].thread, NULL);
+        tti_channel_close(listener->threads[w].channel);
+        free(listener->threads[w].widened);
     }
-    free(listener->attendants);
+    free(listener->threads);
     free(listener);
 }

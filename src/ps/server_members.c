@@ -1,4 +1,4 @@
-/* server_members.c - replica groups, workers that leave, and barriers of worker processes. */
+/* server_members.c - replica groups, workers that leave, barriers of worker processes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +41,8 @@ void tti_replica_group_destroy(tti_replica_group *t) {
 
 enum { MAX_COMMS = 4 };
 
-/* A failure of this worker is that of the replica; a failure of a call only if the connections
- * inside the replica broke, and not because another worker ended the run for all. */
+/* A failure of this worker is a failure of the replica.  A failed call is one only if connections
+ * inside the replica broke, and not if another worker ended the run. */
 static bool is_of_replica(const tti_replica_group *t, tutti_comm *const *comms, int n,
                           tutti_status st) {
     bool is_broken = false;
@@ -57,7 +57,7 @@ bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
     tti_server *s = tti_exec_server(x);
     tti_replica_group *t = s->replica_group;
     if (!t || t->mesh.at.data == 0 || t->has_disconnected || t->stays) return t && t->has_left;
-    /* The communicators of this replica: of the server's calls, and of the executor's. */
+    /* The communicators of this replica: for the server's calls and for the executor's. */
     const tti_mesh *of_exec = tti_setup_of(x)->desc.mesh;
     tutti_comm *all[MAX_COMMS] = {t->mesh.model, of_exec->model, of_exec->pipeline,
                                   of_exec->tensor};
@@ -68,22 +68,21 @@ bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
     if (t->stays) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(comms[i], why);
     t->has_disconnected = true;
-    /* The worker that sends requests reports for all; the report of another one names it already.
-     */
+    /* The worker that sends requests reports for the replica.  If another worker of the replica
+     * failed, why names it already. */
     char text[512];
     snprintf(text, sizeof text, "rank %d failed: %s", tutti_comm_rank(t->mesh.world), why);
     t->has_left = t->model_rank > 0 || tti_client_leave(s, st == TUTTI_E_PEER ? why : text);
     return t->has_left;
 }
 
-/* ---- barriers of worker processes, at which values are combined ----
+/* ---- barriers of worker processes, which combine values ----
  *
- * Threads use a communicator, which breaks when one leaves.  Here values are sent to the server,
- * which knows which workers are alive; so a synchronization needs all live workers, and no others.
- */
+ * Threads use a communicator, which breaks when a thread leaves.  Processes send values to the
+ * server, which knows the live workers, so a barrier waits for all live workers and no others. */
 
 /* With the mutex held: ends the round if all live workers have arrived.  Its result is valid until
- * the next one, which needs all workers. */
+ * the next round ends, for which all workers must have read it. */
 static void end_round(tti_server *s) {
     tti_barrier *h = &s->barrier;
     for (int w = 0; w < s->desc.n_workers; w++)
@@ -132,7 +131,7 @@ static tutti_status join_round(tti_server *s, int w, tti_combine_op op, int64_t 
         h->op = op;
         h->n_values = n;
     } else if (h->op != op || h->n_values != n || h->has_arrived[w]) {
-        tti_fail(TUTTI_E_MISMATCH, "parameter server: %s %d is in another synchronization",
+        tti_fail(TUTTI_E_MISMATCH, "parameter server: %s %d is at another barrier",
                  tti_server_kind(s), w);
         tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
         return TUTTI_E_MISMATCH;
@@ -143,7 +142,7 @@ static tutti_status join_round(tti_server *s, int w, tti_combine_op op, int64_t 
     end_round(s);
     TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));
     for (int i = 0; i < n; i++) values[i] = h->result[i];
-    *members = h->members; /* the same for all, even if a worker has left meanwhile */
+    *members = h->members; /* equal for all, even if a worker has left since */
     return TUTTI_OK;
 }
 
@@ -212,7 +211,7 @@ void tti_server_remove_worker(tti_server *s, int w, const char *why) {
     else if (!s->failed) {
         char text[512];
         const char *need = held_keys        ? "no other process has its range of the parameters"
-                           : s->desc.replay ? "an order that is repeated needs all"
+                           : s->desc.replay ? "a replay needs all workers"
                                             : "the others need it";
         snprintf(text, sizeof text, "parameter server: %s %d has left, and %s: %s",
                  tti_server_kind(s), w, need, why);
@@ -221,7 +220,7 @@ void tti_server_remove_worker(tti_server *s, int w, const char *why) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* A replica whose workers have separated counts as gone: synchronizations do not wait for it. */
+/* A replica whose workers have disconnected counts as gone: barriers do not wait for it. */
 bool tti_server_leave_for(tti_server *s, int w, const char *why) {
     if (s->replica_group) tti_server_remove_worker(s, w, why);
     pthread_mutex_lock(&s->mutex);
@@ -233,7 +232,7 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why) {
 bool tti_server_leave(tti_exec *x, const char *why) {
     tti_server *s = tti_exec_server(x);
     if (s->replica_group)
-        return false; /* the others of its replica need it: tti_server_leave_replica */
+        return false; /* the other workers of its replica need it: tti_server_leave_replica */
     if (s->client) return tti_client_leave(s, why);
     return tti_server_leave_for(s, tti_exec_server_worker(x), why);
 }

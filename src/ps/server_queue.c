@@ -1,8 +1,8 @@
 /* server_queue.c - the server's thread, which serves the requests of all workers one by one.
  *
- * One mutex orders everything.  A worker's request is appended to one queue, and its numbers (which
- * batch, which update, of which version) are assigned at the same time; so the numbers fix
- * the order of all work, and workers need no other one. */
+ * One mutex orders everything.  A worker's request is appended to one queue, and its batch, update
+ * and version numbers are assigned at the same time.  So these numbers fix the order of all
+ * work. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void pull_compute_thread(int compute_thread, void *arg) {
         memcpy(r->ema + mine.first, tti_exec_array(s->x, TTI_STATE_EMA) + mine.first, n_bytes);
 }
 
-/* A server thread's range of all partials, added along the tree. */
+/* Adds all partial sums along the tree, for one server thread's range. */
 static void sum_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     const tti_sum_dtypes dtypes = {
@@ -47,7 +47,7 @@ static void sum_compute_thread(int compute_thread, void *arg) {
     }
 }
 
-/* The partials of a step in the order of their sum. */
+/* Lists the partial sums of a step in the order of their sum. */
 static tutti_status list_terms(tti_server *s) {
     const void **terms = realloc(s->terms, (size_t)s->order.n_terms * sizeof(void *));
     if (!terms) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -64,7 +64,7 @@ static int first_of(const tti_server *s) {
     return w;
 }
 
-/* The partials of those that came, in the order of the workers. */
+/* Adds the partial sums of the workers that pushed in time, in the order of the workers. */
 static void add_compute_thread(int compute_thread, void *arg) {
     tti_server *s = arg;
     int first = first_of(s);
@@ -88,7 +88,7 @@ static tti_worker_set workers_of(const tti_server *s, const tti_request *r) {
     return workers;
 }
 
-/* Arrays sent to or received from so many workers of other processes than the first. */
+/* Counts arrays that were sent to or received from n_workers workers of other processes. */
 static void count_arrays(tti_server *s, int n_workers, size_t n_arrays, tutti_dtype of) {
     size_t n_far = s->listener ? (size_t)n_workers : 0;
     s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
@@ -105,8 +105,8 @@ static tutti_status apply(tti_server *s, tti_request *r) {
         tti_exec_run_threads(x, s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     tti_exec_lend_grads(x, r->kind == TTI_STEP ? s->worker[first_of(s)].partials[0] : r->grads);
     tti_exec_scale_loss(x, r->step.loss_scale);
-    /* Waits for the other ranges' part of an update, after this range's own part.  A server that
-     * timed out is not waited for again, because other workers wait for this result. */
+    /* Waits for the other ranges' parts of an update after computing this range's part.  A server
+     * that timed out is not waited for again, because other workers wait for this result. */
     tutti_status st = tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result);
     char text[512];
     if (!s->ranges || st == TUTTI_E_TIMEOUT) return st;
@@ -123,7 +123,7 @@ static tutti_status copy_params(tti_server *s, tti_request *r) {
     return TUTTI_OK;
 }
 
-/* Fetches the part of keys that this process owns, and those of the other servers. */
+/* Fetches the part of keys that this process owns, and the parts of the other servers. */
 static tutti_status fetch(tti_server *s, tti_request *r) {
     size_t last = TTI_MIN(r->keys.last, s->n_own);
     if (r->keys.first < last)
@@ -154,7 +154,7 @@ static void serve(tti_server *s, tti_request *r) {
     if (r->status != TUTTI_OK) snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
 }
 
-/* With the mutex held, like all functions up to the threads' end. */
+/* Called with the mutex held, like the functions up to the end of the thread. */
 static bool grow_log(tti_server *s) {
     if (s->log_first == s->n_log) s->log_first = s->n_log = 0;
     if (s->n_log < s->cap_log) return true;
@@ -181,7 +181,8 @@ static void note_arrival(tti_server *s, tti_request *r) {
 
 static void loop(tti_server *s) {
     for (;;) {
-        while (!s->head && !s->stop) pthread_cond_wait(&s->work, &s->mutex); /* until destroy */
+        while (!s->head && !s->stop)
+            pthread_cond_wait(&s->work, &s->mutex); /* until destroy sets stop */
         tti_request *r = s->head;
         if (!r) return;
         s->head = r->next;
@@ -215,7 +216,7 @@ static tutti_status join_ranges(void *server, double *values, size_t n_each) {
     return tti_ranges_join(((const tti_server *)server)->ranges, values, n_each);
 }
 
-/* This thread is the first compute thread: it allocates the memory that it will use. */
+/* This thread is compute thread 0, and allocates the memory that it will use. */
 static tutti_status set_up(tti_server *s) {
     s->desc.exec.serves = true;
     s->desc.exec.comm = NULL;
@@ -250,7 +251,7 @@ static void *run_server(void *arg) {
 
 /* ---- start ---- */
 
-/* How many pulls each version must have before the next update. */
+/* Counts the pulls that each version must have before the next update. */
 static tutti_status count_pulls(tti_server *s) {
     const tti_server_desc *d = &s->desc;
     if (!d->replay) return TUTTI_OK;
@@ -261,9 +262,10 @@ static tutti_status count_pulls(tti_server *s) {
         const tti_arrival *a = &d->replay[i];
         if (a->step != base + i + 1 || a->version < base || a->version >= a->step ||
             a->worker < 0 || a->worker >= d->n_workers)
-            return tti_fail(TUTTI_E_INVALID,
-                            "parameter server: arrival %lld of worker %d, version %lld, cannot be",
-                            (long long)a->step, a->worker, (long long)a->version);
+            return tti_fail(
+                TUTTI_E_INVALID,
+                "parameter server: arrival %lld of worker %d, version %lld, is not valid",
+                (long long)a->step, a->worker, (long long)a->version);
         s->n_to_pull[a->version - base]++;
     }
     return TUTTI_OK;
@@ -275,7 +277,8 @@ tutti_status tti_server_start(tti_server *s) {
         return tti_fail(TUTTI_E_NOMEM, "parameter server: cannot start a thread");
     s->has_thread = true;
     pthread_mutex_lock(&s->mutex);
-    while (!s->is_up) pthread_cond_wait(&s->news, &s->mutex); /* its work ends */
+    while (!s->is_up)
+        pthread_cond_wait(&s->news, &s->mutex); /* s->x is created on the server's thread */
     tutti_status st = s->up;
     pthread_mutex_unlock(&s->mutex);
     return st == TUTTI_OK ? st : tti_fail(st, "%s", s->up_error);
@@ -289,8 +292,8 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     int w = setup->desc.server_worker;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_partials == 0);
-    /* Between two steps, when the threads read no partials, workers may have been assigned other
-     * shards. */
+    /* Workers may have been assigned other shards between two steps, when the threads read no
+     * partial sums. */
     tti_sum_order order;
     if (!tti_shard_map_same(&s->shard_map, &setup->shard_map)) {
         TTI_ASSERT(s->n_arrived == 0);
@@ -314,12 +317,12 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     return s->step.status == TUTTI_OK ? TUTTI_OK : tti_fail(s->step.status, "%s", s->step.error);
 }
 
-/* A copy of the parameters into the memory of a worker. */
+/* A copy of the parameters to a worker's memory. */
 typedef struct copying {
     const tti_setup *setup;
     const float *from;
     float *to;
-    _Atomic uint64_t hash; /* of the copy as it is in memory: a sum over the threads */
+    _Atomic uint64_t hash; /* hash of the copied parameters: a sum over the threads */
 } copying;
 
 static void copy_compute_thread(int compute_thread, void *arg) {
@@ -336,7 +339,7 @@ static void copy_compute_thread(int compute_thread, void *arg) {
     c->hash += hash;
 }
 
-/* The server's parameters, to the memory of a worker; nothing is applied before all workers have
+/* Copies the server's parameters to a worker's memory.  Nothing is applied before all workers have
  * pushed again. */
 static tutti_status copy_to_worker(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);

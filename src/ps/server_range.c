@@ -1,10 +1,10 @@
-/* server_range.c - a process that owns a range of the parameters: executes orders, and serves
- * workers.
+/* server_range.c - a process that owns a range of the parameters: executes commands of the first
+ * process, and serves workers.
  *
- * The thread of the range executes the orders of the first process one after the other.  For each
- * worker of another process a thread receives its gradients and sends it parameters meanwhile: the
- * buffers of such a worker are its own until it has pushed a gradient, and after it was sent
- * parameters. */
+ * The thread of the range executes the commands of the first process one after the other.  For each
+ * worker of another process a thread receives its gradients and sends parameters.  That thread owns
+ * the buffers of the worker until a gradient has been pushed, and again after parameters were
+ * sent. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,47 +17,48 @@
 #include "exec/worker/worker.h"
 #include "ps/server_state.h"
 
-/* The buffers and connection of a worker, of this process or another one. */
-typedef struct seat {
+/* The buffers and the connection of a worker of this or another process. */
+typedef struct range_worker {
     tti_range_server *h;
     int worker;
-    tti_channel *channel; /* NULL: of this process */
+    tti_channel *channel; /* NULL: a worker of this process */
     float *params, *grads, *ema;
-    float *widened;  /* grads, if they arrive in 16 bits; owned, else NULL */
-    bool has_pushed; /* its gradient is here, and not applied yet */
-    bool is_copied;  /* parameters are here, and not pulled yet */
+    float *widened;  /* memory of grads if they arrive in 16 bits; owned, else NULL */
+    bool has_pushed; /* a gradient has arrived and is not applied yet */
+    bool is_copied;  /* parameters are ready and not pulled yet */
     int64_t version;
     pthread_t thread;
     bool has_thread;
-} seat;
+} range_worker;
 
 struct tti_range_server {
     tti_server_desc desc;
-    const char *kind; /* the kind of the workers, as from tti_server_kind */
+    const char *kind; /* how messages call the workers, see tti_server_kind */
     int rank;
     size_t n_keys;
     tti_channel *control;
     tti_exec *x;
-    seat *seats;      /* [n_workers], owned */
-    seat **of_update; /* [n_workers], owned: scratch */
-    float *memory;    /* of the seat of this process */
+    range_worker *workers;    /* [n_workers], owned */
+    range_worker **of_update; /* [n_workers], owned: scratch */
+    float *memory;            /* buffers of this process's worker */
     pthread_t thread;
     bool has_thread;
     atomic_bool is_closing;
-    int64_t n_bytes;       /* to and from workers of other processes; of the range's thread */
-    pthread_mutex_t mutex; /* guards all below, and the flags of the seats */
+    int64_t n_bytes; /* bytes sent to and received from workers of other processes; used by the
+                        range's thread */
+    pthread_mutex_t mutex; /* guards everything below and the flags of the workers */
     pthread_cond_t news;
-    bool is_up, has_ended; /* nothing more is ordered */
+    bool is_up, has_ended; /* has_ended: no command follows */
     tutti_status up;
     char error[1024]; /* why it could not start */
 };
 
-/* ---- orders ---- */
+/* ---- commands ---- */
 
 static void copy_compute_thread(int compute_thread, void *arg) {
     void **p = arg;
     const tti_range_server *h = p[0];
-    const seat *to = p[1];
+    const range_worker *to = p[1];
     tti_range mine = tti_compute_thread_range(h->n_keys, 16, compute_thread,
                                               tti_setup_of(h->x)->desc.n_compute_threads);
     if (mine.first >= mine.last) return;
@@ -67,14 +68,14 @@ static void copy_compute_thread(int compute_thread, void *arg) {
         memcpy(to->ema + mine.first, tti_exec_array(h->x, TTI_STATE_EMA) + mine.first, n_bytes);
 }
 
-static void count(tti_range_server *h, const seat *s, size_t n_arrays, tutti_dtype of) {
+static void count(tti_range_server *h, const range_worker *s, size_t n_arrays, tutti_dtype of) {
     if (s->channel) h->n_bytes += (int64_t)(n_arrays * h->n_keys * tutti_dtype_bytes(of));
 }
 
 /* The gradients of an update, in the order of the workers. */
 typedef struct terms {
     tti_range_server *h;
-    seat **of;
+    range_worker **of;
     int n;
 } terms;
 
@@ -99,7 +100,7 @@ static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, 
     memcpy(workers.words, u->workers, (size_t)m->number[2] * sizeof u->workers[0]);
     pthread_mutex_lock(&h->mutex);
     for (int w = 0; w < h->desc.n_workers; w++) {
-        seat *s = &h->seats[w];
+        range_worker *s = &h->workers[w];
         if (!tti_set_has(&workers, w) || !s->has_pushed) continue;
         s->has_pushed = false;
         t.of[t.n++] = s;
@@ -107,7 +108,7 @@ static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, 
     pthread_mutex_unlock(&h->mutex);
     if (t.n == 0 || t.n != tti_set_count(&workers)) {
         return tti_fail(TUTTI_E_MISMATCH,
-                        "parameter server: a gradient of %d workers, %d have arrived",
+                        "parameter server: expected gradients of %d workers, %d have arrived",
                         tti_set_count(&workers), t.n);
     }
     for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
@@ -136,19 +137,19 @@ static tutti_status join_range(void *range_server, double *values, size_t n_each
     TTI_TRY(answer(h, &m, 1u << TTI_WIRE_JOINED));
     TTI_TRY(receive_message(h, 1u << TTI_WIRE_JOINED, &m));
     if (m.kind != TTI_WIRE_JOIN || m.number[0] != (int64_t)n_each)
-        return tti_fail(TUTTI_E_PEER, "parameter server: the sum of all ranges does not arrive");
+        return tti_fail(TUTTI_E_PEER, "parameter server: the sum over all ranges did not arrive");
     memcpy(values, area, n_bytes);
     return TUTTI_OK;
 }
 
-/* params, state or averages of x. */
-static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
+/* The memory of parameters, state or averages of x. */
+static tutti_status execute_command(tti_range_server *h, tti_wire_message *m) {
     switch (m->kind) {
         case TTI_WIRE_COPY: {
             if (m->number[0] >= h->desc.n_workers)
                 return tti_fail(TUTTI_E_MISMATCH, "there is no worker %lld",
                                 (long long)m->number[0]);
-            seat *s = &h->seats[m->number[0]];
+            range_worker *s = &h->workers[m->number[0]];
             bool with_ema = m->number[2] && tti_exec_array(h->x, TTI_STATE_EMA);
             tti_exec_run_threads(h->x, copy_compute_thread, (void *[]){h, s, with_ema ? h : NULL});
             count(h, s, with_ema ? 2 : 1, TUTTI_F32);
@@ -184,19 +185,19 @@ static tutti_status obey(tti_range_server *h, tti_wire_message *m) {
     }
 }
 
-/* ---- the range's thread: the compute threads' first is this one ---- */
+/* ---- the range's thread, which is compute thread 0 ---- */
 
-/* Until the first process ends the run, or has ended. */
-static void obey_all(tti_range_server *h) {
+/* Runs until the first process ends the run or is lost. */
+static void execute_commands(tti_range_server *h) {
     tti_wire_message m;
     tutti_status st;
     do {
         st = receive_message(h, 0, &m);
         if (st == TUTTI_OK && m.kind == TTI_WIRE_BYE) return;
-        if (st == TUTTI_OK) st = obey(h, &m);
+        if (st == TUTTI_OK) st = execute_command(h, &m);
     } while (st == TUTTI_OK);
     tti_wire_fail(&m, st, tutti_last_error());
-    /* the first process may be the one that has gone */
+    /* the first process may be the lost one */
     if (answer(h, &m, 0) != TUTTI_OK) tti_clear_error();
 }
 
@@ -217,7 +218,7 @@ static void *run_range(void *arg) {
     h->is_up = true;
     pthread_cond_broadcast(&h->news);
     pthread_mutex_unlock(&h->mutex);
-    if (st == TUTTI_OK) obey_all(h);
+    if (st == TUTTI_OK) execute_commands(h);
     pthread_mutex_lock(&h->mutex);
     h->has_ended = true;
     pthread_cond_broadcast(&h->news);
@@ -228,7 +229,7 @@ static void *run_range(void *arg) {
 
 /* ---- workers ---- */
 
-/* With the mutex held: waits until the range is no longer served, is_there (NULL: nothing) holds,
+/* With the mutex held: waits until the range is no longer served, *is_there is true (unless NULL),
  * or the time is over. */
 static void wait_for(tti_range_server *h, const bool *is_there, int64_t wait_ms) {
     int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
@@ -236,23 +237,23 @@ static void wait_for(tti_range_server *h, const bool *is_there, int64_t wait_ms)
         if (tti_cond_wait_until(&h->news, &h->mutex, end_ns) != 0 && tti_now_ns() >= end_ns) break;
 }
 
-/* Until parameters of that version are in the seat: with the mutex held. */
-static tutti_status wait_copied(tti_range_server *h, seat *s, int64_t version) {
+/* With the mutex held: waits until parameters of that version are in the range_worker. */
+static tutti_status wait_copied(tti_range_server *h, range_worker *s, int64_t version) {
     wait_for(h, &s->is_copied, tti_wire_patience_ms(&h->desc));
     if (!s->is_copied)
         return tti_fail(
             TUTTI_E_PEER,
-            "parameter server: parameters of version %lld for %s %d do not reach their owner",
+            "parameter server: parameters of version %lld for %s %d did not reach their owner",
             (long long)version, h->kind, s->worker);
     if (s->version != version)
         return tti_fail(TUTTI_E_MISMATCH,
-                        "parameter server: parameters of version %lld, not %lld, for %s %d",
+                        "parameter server: parameters have version %lld, not %lld, for %s %d",
                         (long long)s->version, (long long)version, h->kind, s->worker);
     s->is_copied = false;
     return TUTTI_OK;
 }
 
-static void mark_pushed(seat *s) {
+static void mark_pushed(range_worker *s) {
     if (s->widened)
         tti_widen(s->h->desc.exec.wire, tti_channel_area(s->channel, TTI_WIRE_GRADS), s->widened,
                   s->h->n_keys);
@@ -261,9 +262,9 @@ static void mark_pushed(seat *s) {
     pthread_mutex_unlock(&s->h->mutex);
 }
 
-/* Handles one request and sends its answer; false: there will be no other.  The first process,
- * which is notified too, handles the loss of a worker. */
-static bool attend_once(seat *s, tti_wire_message *m) {
+/* Handles one request and sends its answer; false: no other request follows.  The first process
+ * handles the loss of a worker, because it is notified too. */
+static bool attend_once(range_worker *s, tti_wire_message *m) {
     unsigned areas = 0;
     tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) return false;
@@ -282,7 +283,7 @@ static bool attend_once(seat *s, tti_wire_message *m) {
 }
 
 static void *attend(void *arg) {
-    seat *s = arg;
+    range_worker *s = arg;
     tti_wire_message m;
     while (attend_once(s, &m)) continue;
     tti_clear_error();
@@ -297,13 +298,13 @@ static tutti_status start_thread(pthread_t *thread, void *(*run)(void *), void *
 
 /* ---- the worker of this process ---- */
 
-float *tti_range_server_grads(tti_range_server *h) { return h->seats[h->rank].grads; }
+float *tti_range_server_grads(tti_range_server *h) { return h->workers[h->rank].grads; }
 
-void tti_range_server_push(tti_range_server *h) { mark_pushed(&h->seats[h->rank]); }
+void tti_range_server_push(tti_range_server *h) { mark_pushed(&h->workers[h->rank]); }
 
 tutti_status tti_range_server_pull(tti_range_server *h, int64_t version, const float **params,
                                    const float **ema) {
-    seat *own = &h->seats[h->rank];
+    range_worker *own = &h->workers[h->rank];
     pthread_mutex_lock(&h->mutex);
     tutti_status st = wait_copied(h, own, version);
     pthread_mutex_unlock(&h->mutex);
@@ -337,7 +338,7 @@ void tti_range_server_fetch(tti_range_server *h, int k, tti_range keys, float *t
 /* ---- create and close ---- */
 
 static tutti_status start_threads(tti_range_server *h) {
-    seat *own = &h->seats[h->rank];
+    range_worker *own = &h->workers[h->rank];
     size_t n = (h->n_keys + 15) & ~(size_t)15;
     h->memory = aligned_alloc(64, TTI_N_KEY_AREAS * n * sizeof(float) + 64);
     if (!h->memory) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -347,7 +348,7 @@ static tutti_status start_threads(tti_range_server *h) {
     /* For each worker of another process, if gradients arrive in 16 bits. */
     if (h->desc.exec.wire != TUTTI_F32) {
         for (int w = 0; w < h->desc.n_workers; w++) {
-            seat *s = &h->seats[w];
+            range_worker *s = &h->workers[w];
             if (!s->channel) continue;
             s->grads = s->widened = calloc(h->n_keys + 1, sizeof *s->widened);
             if (!s->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -355,12 +356,12 @@ static tutti_status start_threads(tti_range_server *h) {
     }
     TTI_TRY(start_thread(&h->thread, run_range, h, &h->has_thread));
     pthread_mutex_lock(&h->mutex);
-    while (!h->is_up) pthread_cond_wait(&h->news, &h->mutex); /* its work ends */
+    while (!h->is_up) pthread_cond_wait(&h->news, &h->mutex); /* waits for the end of its start */
     tutti_status st = h->up;
     pthread_mutex_unlock(&h->mutex);
     if (st != TUTTI_OK) return tti_fail(st, "%s", h->error);
     for (int w = 0; w < h->desc.n_workers; w++) {
-        seat *s = &h->seats[w];
+        range_worker *s = &h->workers[w];
         if (s->channel) TTI_TRY(start_thread(&s->thread, attend, s, &s->has_thread));
     }
     return TUTTI_OK;
@@ -370,12 +371,12 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
                                      tti_channel *control, tti_channel *const *channels,
                                      tti_range_server **out) {
     tti_range_server *h = calloc(1, sizeof *h);
-    seat *seats = calloc((size_t)desc->n_workers, sizeof *seats);
-    seat **of_update = calloc((size_t)desc->n_workers, sizeof(seat *));
+    range_worker *workers = calloc((size_t)desc->n_workers, sizeof *workers);
+    range_worker **of_update = calloc((size_t)desc->n_workers, sizeof(range_worker *));
     *out = NULL;
-    if (!h || !seats || !of_update) {
+    if (!h || !workers || !of_update) {
         free(h);
-        free(seats);
+        free(workers);
         free(of_update);
         for (int w = 0; w < desc->n_workers; w++) tti_channel_close(channels[w]);
         tti_channel_close(control);
@@ -387,13 +388,13 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
                             .rank = rank,
                             .n_keys = keys.last - keys.first,
                             .control = control,
-                            .seats = seats,
+                            .workers = workers,
                             .of_update = of_update};
     pthread_mutex_init(&h->mutex, NULL);
     tti_cond_init(&h->news);
     for (int w = 0; w < h->desc.n_workers; w++) {
-        seat *s = &h->seats[w];
-        *s = (seat){.h = h, .worker = w, .channel = channels[w]};
+        range_worker *s = &h->workers[w];
+        *s = (range_worker){.h = h, .worker = w, .channel = channels[w]};
         if (!s->channel) continue;
         s->params = tti_channel_area(s->channel, TTI_WIRE_PARAMS);
         s->grads = tti_channel_area(s->channel, TTI_WIRE_GRADS);
@@ -412,7 +413,7 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
 void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     if (!h) return;
     if (h->has_thread && timeout_ms != TTI_NO_TIMEOUT) {
-        /* Without a limit a first process that hangs would keep this one for ever. */
+        /* Without a time limit, a first process that hangs would block this one forever. */
         pthread_mutex_lock(&h->mutex);
         wait_for(h, NULL, timeout_ms);
         bool has_ended = h->has_ended;
@@ -421,35 +422,36 @@ void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     }
     if (h->has_thread) pthread_join(h->thread, NULL);
     for (int w = 0; w < h->desc.n_workers; w++)
-        if (h->seats[w].channel) tti_channel_deafen(h->seats[w].channel);
+        if (h->workers[w].channel) tti_channel_deafen(h->workers[w].channel);
     for (int w = 0; w < h->desc.n_workers; w++) {
-        if (h->seats[w].has_thread) pthread_join(h->seats[w].thread, NULL);
-        tti_channel_close(h->seats[w].channel);
-        free(h->seats[w].widened);
+        if (h->workers[w].has_thread) pthread_join(h->workers[w].thread, NULL);
+        tti_channel_close(h->workers[w].channel);
+        free(h->workers[w].widened);
     }
     tti_channel_close(h->control);
     pthread_cond_destroy(&h->news);
     pthread_mutex_destroy(&h->mutex);
     free(h->memory);
-    free(h->seats);
+    free(h->workers);
     free(h->of_update);
     free(h);
 }
 
-/* ---- the first process of a server of several: sends orders to the range servers ---- */
+/* ---- the first process of several servers: sends commands to the range servers ---- */
 
-/* Only the server's thread communicates with them, one request after the other, and it sends each
- * order to all of them before it awaits any answer. */
+/* Only the server's thread communicates with the range servers, one request after the other.  It
+ * sends each command to all of them before it waits for any answer. */
 
 struct tti_ranges {
     const tti_server_desc *desc;
     int n;
     bool is_lost;
-    char why[768];              /* it is lost */
-    tti_channel **range_server; /* [n], owned, none for the first */
+    char why[768];              /* reason of the loss */
+    tti_channel **range_server; /* [n], owned; NULL for the first process */
     uint64_t *hashes;           /* [n], owned: of an update */
-    int *first_update;          /* [n + 1]: blocks of range r are first .. next-1 */
-    bool by_model_rank;         /* not ranges of one plan: each has its own plan */
+    int *first_update;          /* [n + 1]: range r has blocks first .. next-1 */
+    bool by_model_rank; /* parts of a divided model, each with its own plan, instead of ranges of
+                           one plan */
 };
 
 /* ---- create and close ---- */
@@ -505,10 +507,10 @@ void tti_ranges_close(tti_ranges *g) {
 
 bool tti_ranges_is_lost(const tti_ranges *g) { return g && g->is_lost; }
 
-/* ---- orders and answers ---- */
+/* ---- commands and answers ---- */
 
-/* From now on nothing is executed, because of the last failure. */
-static void note_loss(tti_ranges *g) {
+/* Records the last failure as the reason why no command is executed from here on. */
+static void record_loss(tti_ranges *g) {
     if (!g->is_lost) snprintf(g->why, sizeof g->why, "%s", tutti_last_error());
     g->is_lost = true;
 }
@@ -517,20 +519,20 @@ static tutti_status fail_if_lost(const tti_ranges *g) {
     return g->is_lost ? tti_fail(TUTTI_E_PEER, "%s", g->why) : TUTTI_OK;
 }
 
-/* The text of the last failure, by the range server that it is of. */
-static tutti_status lose(tti_ranges *g, int r) {
+/* Adds the range server to the text of the last failure. */
+static tutti_status report_loss(tti_ranges *g, int r) {
     char text[512];
     snprintf(text, sizeof text, "%s", tutti_last_error());
     tutti_status st = tti_fail(
-        TUTTI_E_PEER, "parameter server: rank %d, which holds %s %d of %d, does not go on: %s", r,
+        TUTTI_E_PEER, "parameter server: rank %d, which owns %s %d of %d, cannot continue: %s", r,
         g->by_model_rank ? "part" : "range", r, g->n, text);
-    note_loss(g);
+    record_loss(g);
     return st;
 }
 
 static tutti_status order(tti_ranges *g, int r, const tti_wire_message *m, unsigned areas) {
     tutti_status st = tti_wire_send(g->range_server[r], m, areas);
-    return st == TUTTI_OK ? st : lose(g, r);
+    return st == TUTTI_OK ? st : report_loss(g, r);
 }
 
 static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
@@ -539,14 +541,14 @@ static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
     return TUTTI_OK;
 }
 
-/* A message of that kind, or what its sender failed of. */
+/* Receives a message of that kind, or the failure that its sender reports. */
 static tutti_status receive_answer(tti_ranges *g, int r, int64_t kind, unsigned may_carry,
                                    tti_wire_message *m) {
     int timeout_ms = g->by_model_rank ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
     tutti_status st = tti_wire_recv(g->range_server[r], m, may_carry, timeout_ms, &g->desc->watch);
     if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
-        st = tti_fail(TUTTI_E_MISMATCH, "an answer to another question");
-    if (st != TUTTI_OK) return lose(g, r);
+        st = tti_fail(TUTTI_E_MISMATCH, "the answer does not match the request");
+    if (st != TUTTI_OK) return report_loss(g, r);
     if (m->kind == kind) return TUTTI_OK;
     return tti_fail(tti_wire_status(m), "%s", m->more.text);
 }
@@ -602,7 +604,8 @@ static tutti_status join_ranges(tti_ranges *g, double *values, size_t n_each) {
         size_t last = (size_t)g->first_update[r + 1] * n_each;
         const double *from = tti_channel_area(g->range_server[r], TTI_WIRE_JOINED);
         if (m.number[0] != (int64_t)n_each)
-            return tti_fail(TUTTI_E_MISMATCH, "parameter server: rank %d adds other values", r);
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "parameter server: rank %d adds a different number of values", r);
         if (last > first) memcpy(values + first, from + first, (last - first) * sizeof *values);
     }
     for (int r = 1; r < g->n; r++) {
@@ -614,7 +617,7 @@ static tutti_status join_ranges(tti_ranges *g, double *values, size_t n_each) {
 
 tutti_status tti_ranges_join(tti_ranges *g, double *values, size_t n_each) {
     tutti_status st = join_ranges(g, values, n_each);
-    if (st != TUTTI_OK) note_loss(g); /* some wait for a message that is never sent */
+    if (st != TUTTI_OK) record_loss(g); /* other servers wait for a message that will not be sent */
     return st;
 }
 

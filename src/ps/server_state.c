@@ -14,7 +14,7 @@
 
 enum { WAIT_SLICE_MS = 50 };
 
-/* ---- its kind ---- */
+/* ---- the kind of workers ---- */
 
 const char *tti_server_kind(const tti_server *s) { return s->replica_group ? "replica" : "worker"; }
 
@@ -30,7 +30,7 @@ bool tti_server_leaves_out(const tti_server *s) {
     return tti_server_is_async(s) && s->desc.exec.watch_gradients;
 }
 
-/* ---- its ranges ---- */
+/* ---- ranges ---- */
 
 int tti_server_n_ranges(const tti_server_desc *desc) { return TTI_MAX(1, desc->n_ranges); }
 
@@ -46,7 +46,7 @@ void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_
     bytes[TTI_WIRE_EMA] = desc->exec.ema > 0 ? bytes[TTI_WIRE_PARAMS] : 0;
 }
 
-/* ---- failing and waiting ---- */
+/* ---- failures and waits ---- */
 
 void tti_server_fail(tti_server *s, tutti_status status, const char *text) {
     if (!s->failed) snprintf(s->error, sizeof s->error, "%s", text);
@@ -55,7 +55,7 @@ void tti_server_fail(tti_server *s, tutti_status status, const char *text) {
     pthread_cond_broadcast(&s->news);
 }
 
-/* Whether w has not arrived where the other worker waits, or still computes for it. */
+/* True if w has not arrived where the other worker waits, or still computes for it. */
 static bool holds_up(const tti_server *s, int w, int waits) {
     if (w == waits || s->worker[w].is_dead) return false;
     if (s->barrier.has_arrived[waits]) return !s->barrier.has_arrived[w];
@@ -80,7 +80,7 @@ tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64
         int64_t end_ns = tti_now_ns() + TTI_MIN(limit_ms, WAIT_SLICE_MS) * TTI_NS_PER_MS;
         tti_cond_wait_until(&s->news, &s->mutex, end_ns);
         if (tti_wait_clock_look(&clock, tti_delay_by(watch)) && !s->failed && !ready(s, w, arg)) {
-            /* The limit of ordinary waits may be a part of parallel.timeout_ms (server_group.c). */
+            /* The limit of ordinary waits may be a fraction of parallel.timeout_ms (server.c). */
             bool is_phase = clock.kind == TTI_DELAY_PHASE;
             char text[400], whom[32];
             tti_str why = {0};
@@ -111,7 +111,7 @@ void tti_server_put(tti_server *s, tti_request *r) {
     pthread_cond_signal(&s->work);
 }
 
-/* The threads' work on a request ends, whatever becomes of the workers; so does this. */
+/* The server's thread completes a request even if workers fail, so this wait ends too. */
 tutti_status tti_server_wait_served(tti_server *s, const tti_request *r) {
     while (!r->done) pthread_cond_wait(&s->news, &s->mutex);
     return r->status == TUTTI_OK ? TUTTI_OK : tti_fail(r->status, "%s", r->error);
@@ -122,13 +122,14 @@ static bool is_served(const tti_server *s, int w, int64_t n_before) {
     return s->n_steps > (uint64_t)n_before;
 }
 
-/* A worker that leaves after a failure frees its gradients: not while the threads read them. */
+/* A worker that leaves after a failure frees its gradients, so it waits until no thread reads
+ * them. */
 tutti_status tti_server_wait_step(tti_server *s, int w) {
     int64_t n_before = (int64_t)s->n_steps;
     int n_needed = s->desc.n_workers - s->desc.n_backup;
     tutti_status st = tti_server_wait(s, w, is_served, n_before);
     while (st != TUTTI_OK && s->n_arrived == n_needed && !is_served(s, w, n_before))
-        pthread_cond_wait(&s->news, &s->mutex); /* their work ends */
+        pthread_cond_wait(&s->news, &s->mutex); /* until the threads have finished */
     return st;
 }
 
@@ -146,7 +147,8 @@ void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t
 
 enum { HEAD_BYTES = offsetof(tti_wire_message, more), SLACK_MS = 10000 };
 
-_Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES, "a channel holds it");
+_Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES,
+               "a message fits into a channel");
 
 static bool has_count(const tti_wire_message *m) {
     return m->number[0] >= 0 && m->number[0] <= TTI_COMBINE_VALUES && m->number[2] >= 0 &&
@@ -204,7 +206,7 @@ static bool makes_sense(const tti_wire_message *m) {
                    isfinite(a->loss_scale) && a->loss_scale >= 0;
         case TTI_WIRE_COMBINE:
             return has_count(m);
-        case TTI_WIRE_UPDATE: /* of an answer number[0] is a hash */
+        case TTI_WIRE_UPDATE: /* in an answer number[0] is a hash */
             return m->number[2] >= 0 && m->number[2] <= TTI_SET_WORDS;
         case TTI_WIRE_COPY:
             return m->number[0] >= 0 && m->number[0] < (int64_t)TTI_MAX_SERVED;

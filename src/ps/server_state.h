@@ -8,11 +8,10 @@
  *   server_members.c    replica groups, workers that leave, barriers of worker processes
  *   server_client.c     the worker's side: requests to another process and to range servers
  *   server_queue.c      the server's thread; synchronous steps
- *   server_range.c      range servers, and the orders of the first process to them
+ *   server_range.c      range servers, and the commands of the first process to them
  *   server_state.c      failing and waiting, messages
  *
- * Worker threads call the functions of server.h, which use the number of their executor; all but
- * pull and push are the same for both. */
+ * Worker threads call the functions of server.h, which use the number of their executor. */
 #ifndef TTI_EXEC_SERVER_STATE_H
 #define TTI_EXEC_SERVER_STATE_H
 
@@ -39,27 +38,28 @@ typedef enum tti_request_kind {
     TTI_TRAFFIC /* bytes of all ranges */
 } tti_request_kind;
 
-/* In the memory of its worker, which waits for it; that of a step in the server's. */
+/* A request is in the memory of the worker that waits for it; the request of a step is in the
+ * server's. */
 typedef struct tti_request {
     tti_request_kind kind;
-    int worker;         /* PULL: whose */
-    float *params;      /* PULL: [n_own] of the server, to be filled */
-    float *ema;         /* PULL: likewise; NULL: not wanted, or there are none */
-    int k;              /* FETCH: of this state */
-    tti_range keys;     /* FETCH: these */
-    float *to;          /* FETCH: [keys], to be filled */
-    int64_t *bytes;     /* TRAFFIC: [n_ranges], to be filled */
+    int worker;         /* PULL: the requesting worker */
+    float *params;      /* PULL: [n_own] of the server, output */
+    float *ema;         /* PULL: the averages, output; NULL: not wanted, or none */
+    int k;              /* FETCH: state array */
+    tti_range keys;     /* FETCH: range */
+    float *to;          /* FETCH: [keys], output */
+    int64_t *bytes;     /* TRAFFIC: [n_ranges], output */
     float *grads;       /* PUSH: the summed gradient of a batch */
-    tti_step_desc step; /* else: step, lr, loss_scale */
+    tti_step_desc step; /* otherwise: step, lr, loss_scale */
     double inv_count;
-    tti_arrival arrival; /* PUSH; its result also for STEP, its version also for PULL */
+    tti_arrival arrival; /* PUSH; STEP uses its result, PULL its version */
     tutti_status status;
     char error[512];
     bool done;
     struct tti_request *next;
 } tti_request;
 
-/* The gradient that a worker pushes: whole, or partial sums to be added. */
+/* The gradient that a worker pushes: whole, or as partial sums to add. */
 typedef struct tti_push {
     float *partials[TTI_MAX_PARTIALS];
     int n_partials;
@@ -67,27 +67,28 @@ typedef struct tti_push {
     int64_t n_rows, n_own_rows; /* of the batch, and of the worker's shards of it */
     int64_t wait_ns;
     tti_step_result result;
-    double (*lr)(void *user, int64_t step); /* NULL: the server's own */
+    double (*lr)(void *user, int64_t step); /* NULL: use the server's function */
     void *user;
 } tti_push;
 
-/* A worker's current batch. */
+/* A worker as the server sees it, with its current batch. */
 typedef struct tti_served {
-    float *partials[TTI_MAX_PARTIALS]; /* STEP: it has arrived with these */
-    int n_partials;                    /* 0: not yet */
-    bool computes;                     /* a batch that it has leased */
+    float *partials[TTI_MAX_PARTIALS]; /* STEP: the pushed partial sums */
+    int n_partials;                    /* 0: none pushed yet */
+    bool computes;                     /* it has leased a batch */
     int64_t batch, version;
-    int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
+    int64_t
+        next_replay; /* index of its first recorded arrival that it has not begun, or a lower one */
     bool has_left, is_dead;
-    bool was_left_out; /* with backup workers: the last step that it had a part of */
+    bool was_left_out; /* with backup workers: it had no part in the last step */
     int64_t n_dropped;
-    int *n_begun; /* [n_workers]: steps that the others have begun since it took its batch; NULL:
-                     not counted */
+    int *n_begun; /* [n_workers]: steps that each other worker has begun since this one took its
+                     batch; NULL: not counted */
 } tti_served;
 
 /* Values of all live workers, combined when the last one has arrived. */
 typedef struct tti_barrier {
-    int64_t *values;   /* [n_workers][TTI_COMBINE_VALUES], of those that have arrived; owned */
+    int64_t *values; /* [n_workers][TTI_COMBINE_VALUES], of the workers that have arrived; owned */
     bool *has_arrived; /* [n_workers], owned */
     int n_values;
     tti_combine_op op;
@@ -97,70 +98,76 @@ typedef struct tti_barrier {
 } tti_barrier;
 
 struct tti_server {
-    const tti_server_calls *calls; /* first: what exec/ sees of it */
+    const tti_server_calls *calls; /* must be the first member: exec/ sees only this table */
     tti_server_desc desc;
-    tti_exec *x; /* NULL: in another process */
+    tti_exec *x; /* NULL: another process has it */
     tti_client *client;
-    tti_listener *listener; /* workers are processes; NULL: threads */
-    tti_ranges *ranges;     /* sends orders to the other range servers; NULL: this is not the first
-                               process, or there are none */
-    tti_range_server *range_server; /* of a range in this process, not the first; NULL: none */
-    tti_keys *keys; /* this process's worker asks several range servers; NULL: there is one */
-    tti_replica_group
-        *replica_group; /* its worker is one of several that are one to the server; NULL: alone */
-    size_t n_own;       /* elements that the first process holds: the first ones */
-    int64_t n_bytes;    /* between it and workers of other processes; of the server's thread */
+    tti_listener *listener; /* NULL: workers are threads of this process */
+    tti_ranges *ranges; /* sends commands to the other range servers; NULL: this is not the first
+                           process, or there are none */
+    tti_range_server
+        *range_server; /* the range server in this process, unless it is the first; NULL: none */
+    tti_keys *keys; /* connections of this process's worker to several range servers; NULL: there is
+                       one server */
+    tti_replica_group *replica_group; /* the worker's replica, which is one worker for the server;
+                                         NULL: the worker has a whole model */
+    size_t n_own;                     /* number of elements that the first process owns */
+    int64_t
+        n_bytes; /* sent between it and workers of other processes; used by the server's thread */
     tti_shard_map shard_map; /* synchronous: the shard map of the last step */
-    tti_sum_order order;     /* of the partials over the workers that follows from it */
-    const void **terms;      /* [order.n_terms], owned: the partials in that order */
+    tti_sum_order order;     /* the order in which it adds partial sums of the workers */
+    const void **terms;      /* [order.n_terms], owned: the partial sums in that order */
     void *scratch[TTI_MAX_COMPUTE_THREADS];
     pthread_t thread;
     bool has_thread, is_up, stop;
-    tutti_status up;           /* how that went */
-    char up_error[1024];       /* and why not */
-    pthread_mutex_t mutex;     /* guards all below */
-    pthread_cond_t work, news; /* for the thread; for the workers */
+    tutti_status up;           /* result of starting the thread */
+    char up_error[1024];       /* its message */
+    pthread_mutex_t mutex;     /* guards everything below */
+    pthread_cond_t work, news; /* signaled for the thread; for the workers */
     tti_request *head, *tail;
-    bool failed, stopped; /* all waits end; no more batches are leased */
+    bool failed, stopped; /* failed: all waits end; stopped: no more batches are leased */
     char error[1024];
     tutti_status
         cause; /* TUTTI_E_PEER, or the failure of a worker in a process that does not report it */
     tti_served *worker; /* [n_workers], owned */
-    int *n_begun;       /* [n_workers][n_workers], owned: of the workers; NULL: no limit */
-    tti_request step;   /* synchronous */
+    int *
+        n_begun; /* [n_workers][n_workers], owned: memory of the workers' n_begun; NULL: no limit */
+    tti_request step; /* the request of a synchronous step */
     int n_arrived;
-    uint64_t n_steps;     /* that were served */
-    tti_step_result sums; /* with backup workers: of the partials that came */
-    int64_t n_rows;       /* likewise */
+    uint64_t n_steps;     /* number of completed steps */
+    tti_step_result sums; /* with backup workers: of the partial sums that came in time */
+    int64_t n_rows;       /* also of these */
     tti_leave *left;      /* [n_workers], owned */
     int n_left, n_left_reported;
-    int64_t *returned; /* [n_workers], owned: batches to be leased again */
+    int64_t *returned; /* [n_workers], owned: batches to lease again */
     int n_returned;
-    int64_t first, last;           /* batches of this stretch */
-    int64_t opened;                /* last as it was opened: a stop may have lowered it */
-    int64_t n_assigned, n_updates; /* batches leased; updates put into the queue; both of the run */
-    int64_t *n_to_pull;            /* replay: [n_replay + 1], pulls still expected, by version */
-    tti_arrival *log;              /* [log_first .. n_log): not asked for yet */
+    int64_t first, last; /* the batches that may be leased */
+    int64_t opened;      /* last when they were opened; a stop may have lowered last */
+    int64_t n_assigned,
+        n_updates;      /* batches leased; updates in the queue; both since the begin of the run */
+    int64_t *n_to_pull; /* replay: [n_replay + 1], by version: pulls that are still expected */
+    tti_arrival *log;   /* [log_first .. n_log): arrivals not returned yet */
     size_t log_first, n_log, cap_log;
     int64_t bins[TTI_STALENESS_BINS];
-    double (*lr)(void *user, int64_t step); /* for workers that are processes */
+    double (*lr)(void *user, int64_t step); /* for worker processes */
     void *lr_user;
     tti_barrier barrier;
 };
 
 /* ---- server_state.c ---- */
 
-/* Whether an update with a non-finite loss or gradient is skipped instead of ending the run. */
+/* True if an update with a non-finite loss or gradient is skipped instead of ending the run. */
 bool tti_server_leaves_out(const tti_server *s);
 
-/* The kind of a worker of the queue in messages, followed by its number. */
+/* How messages call a worker of the queue; its number follows. */
 const char *tti_server_kind(const tti_server *s);
 
-/* n_ranges of desc, 1 if it is 0; and the elements of range r. */
+/* The number of ranges (desc.n_ranges, at least 1), and the elements of range r. */
 int tti_server_n_ranges(const tti_server_desc *desc);
 tti_range tti_server_range(const tti_server_desc *desc, int r);
 
-/* Bytes of the areas of a channel to the server of range r: TTI_WIRE_PARAMS and the following. */
+/* Bytes of the areas of a channel to the server of range r: TTI_WIRE_PARAMS and the following
+ * ones. */
 enum { TTI_N_KEY_AREAS = 3 };
 void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]);
 
@@ -168,29 +175,30 @@ void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_
 
 typedef bool (*tti_server_ready)(const tti_server *s, int w, int64_t arg);
 
-/* Until ready(w, arg); the server's failure, or the time is over. */
+/* Waits for ready(w, arg); fails if the server fails or the time is over. */
 tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg);
-/* Waits until the step for which w has pushed its partial sums is served.  They are not read
- * afterwards, even if this fails. */
+/* Waits until the step for which w has pushed its partial sums is complete.  The server does not
+ * read them afterwards, even if this call fails. */
 tutti_status tti_server_wait_step(tti_server *s, int w);
-/* Puts a request at the end of the queue; waits until it is served. */
+/* Appends a request to the queue; waits until it is served. */
 void tti_server_put(tti_server *s, tti_request *r);
 tutti_status tti_server_wait_served(tti_server *s, const tti_request *r);
-/* The first failure, for all; status: of waits here. */
+/* Records the first failure for all workers; status: what waits in this process return. */
 void tti_server_fail(tti_server *s, tutti_status status, const char *text);
 
-/* Adds to a profile of x: its worker waited from start to end; for the last served_ns of it the
- * server worked for it; 0: unknown. */
+/* Adds to a profile of x that its worker waited from start to end, and that the server worked for
+ * it during the last served_ns; 0: unknown. */
 void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
                         int64_t served_ns);
 
 /* ---- server_state.c: messages between worker processes and their server ----
  *
- * A worker asks, the server answers, one request at a time.  A message may carry areas of the
- * channel (comm/channel.h): the parameters to the worker, its gradient to the server.  Both sides
- * are the same build, which the communicator has checked; received values are checked anyway. */
+ * A worker sends a request and the server answers, one at a time.  A message may include areas of
+ * the channel (comm/channel.h): the parameters to the worker, its gradient to the server. The
+ * communicator has checked that both sides are the same build; received values are checked
+ * anyway. */
 
-/* number[0..3] and the other fields of the request -> of the answer */
+/* fields of the request -> fields of the answer; number[0..3] first */
 typedef enum tti_wire_kind {
     TTI_WIRE_NONE,
     TTI_WIRE_OPEN,     /* first, last -> */
@@ -204,11 +212,11 @@ typedef enum tti_wire_kind {
     TTI_WIRE_WHY,      /* text: a local failure -> FAIL, with the cause that ends the run */
     TTI_WIRE_FAIL,     /* status; text -> nothing; also as an answer to anything */
     TTI_WIRE_BYE,      /* -> nothing */
-    /* A worker to the range server of a range (below); then LEASE, GRADIENT and
-       PULL carry none. */
-    TTI_WIRE_PUSH, /* gradient -> when it is there */
+    /* A worker to the range server of a range (below); LEASE, GRADIENT and PULL then have no
+     * areas. */
+    TTI_WIRE_PUSH, /* gradient -> when it has arrived */
     TTI_WIRE_KEYS, /* version -> version; parameters, averages */
-    /* The thread that orders all to the range server of a range. */
+    /* The first process's thread to the range server of a range. */
     TTI_WIRE_COPY,   /* worker, version, whether averages -> nothing */
     TTI_WIRE_UPDATE, /* number[1]: rows, [2]: words of a set; update, workers -> [0]: hash */
     TTI_WIRE_JOIN,   /* n_each; values, of the range -> of all ranges */
@@ -217,11 +225,10 @@ typedef enum tti_wire_kind {
 } tti_wire_kind;
 
 enum { TTI_WIRE_TEXT = 1024, TTI_WIRE_PARAMS = 0, TTI_WIRE_GRADS = 1, TTI_WIRE_EMA = 2 };
-/* Areas between the range servers of ranges: doubles of all blocks, twice; at most so many
- * elements. */
+/* Areas between range servers: two arrays of doubles of all blocks; limits of their elements. */
 enum { TTI_WIRE_JOINED = 0, TTI_WIRE_FETCHED = 1, TTI_FETCH_ELEMS = 1 << 18 };
 
-/* The part of an update that all range servers need. */
+/* The settings of an update that all range servers need. */
 typedef struct tti_wire_update {
     uint64_t step;
     double lr, loss_scale, inv_count;
@@ -234,111 +241,116 @@ typedef struct tti_wire_message {
     union {
         tti_arrival arrival;
         tti_wire_update update;
-        int64_t values[TTI_COMBINE_VALUES + 2 * TTI_SET_WORDS]; /* then the words of two sets */
+        int64_t
+            values[TTI_COMBINE_VALUES + 2 * TTI_SET_WORDS]; /* followed by the words of two sets */
         char text[TTI_WIRE_TEXT];
     } more;
 } tti_wire_message;
 
-/* Puts the sets of a COMBINE answer after its values, and takes them out. */
+/* Appends the sets of a COMBINE answer to its values, and reads them. */
 void tti_wire_put_members(tti_wire_message *m, const tti_members *members, int n_workers);
 void tti_wire_get_members(const tti_wire_message *m, tti_members *members);
 
-/* Bytes of a message to be sent, by its kind and contents. */
+/* Bytes of a message to send, by its kind and contents. */
 size_t tti_wire_bytes(const tti_wire_message *m);
 
-/* Whether n_bytes of m are a whole message of a known kind with numbers that can be; of text the
- * end is seen to.  TUTTI_E_MISMATCH: they are not. */
+/* Checks that n_bytes of m are a whole message of a known kind with valid numbers, and terminates
+ * its text.  TUTTI_E_MISMATCH: they are not. */
 TUTTI_NODISCARD tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes);
 
-/* A message with areas by bits, and the next one that arrives, checked; as comm/channel.h says.
- * watch: NULL with TTI_NO_TIMEOUT. */
+/* Sends a message with the areas of a bit mask; receives and checks the next message.  See
+ * comm/channel.h. watch: NULL with TTI_NO_TIMEOUT. */
 TUTTI_NODISCARD tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m,
                                            unsigned areas);
 TUTTI_NODISCARD tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m,
                                            unsigned may_carry, int timeout_ms,
                                            const tti_phase_watch *watch);
 
-/* The time limit of an answer: the server waits timeout_ms for others, and then reports. */
+/* The time limit of an answer: longer than the server's timeout_ms, after which the server
+ * reports. */
 int tti_wire_patience_ms(const tti_server_desc *desc);
 
-/* Makes m a failure message; and the status of a received one. */
+/* Makes m a failure message; returns the status of a received one. */
 void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text);
 tutti_status tti_wire_status(const tti_wire_message *m);
 
 /* ---- server_range.c ----
  *
  * Worker r's process owns range r of the parameters, their state and averages, r < n_ranges.  The
- * first one, which has the queue, orders all actions: its thread sends each request to the others
- * before it executes its own part.  So all ranges see the same requests in the same order, an
- * update is made in all of them or in none, and parameters are never a mixture of two versions.
- * Gradients and parameters are sent directly between a worker and the range servers, concurrently;
- * the order to apply a gradient is given when every range server has its part. */
+ * first process has the queue: its thread sends each request to the other range servers before it
+ * executes its own part.  So all ranges see the same requests in the same order, an update is
+ * applied by all of them or by none, and parameters are never a mixture of two versions. Gradients
+ * and parameters are sent directly between a worker and the range servers, concurrently. The
+ * command to apply a gradient is sent when every range server has received its part. */
 
-/* Orders of the first process; called by the server's thread, without the mutex.  With ranges NULL
- * all return TUTTI_OK.  channels [n]; takes ownership of all but the first.  n is n_ranges of desc,
- * or the number of parts of a divided model.  NULL: out of memory. */
+/* Commands of the first process.  The server's thread sends them, without the mutex.  With ranges
+ * NULL all return TUTTI_OK. channels [n]; takes ownership of all but the first. n is n_ranges of
+ * desc, or the number of parts of a divided model.  NULL: out of memory. */
 tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels);
-void tti_ranges_close(tti_ranges *ranges); /* range servers end with it; takes NULL */
+void tti_ranges_close(tti_ranges *ranges); /* ends the range servers; takes NULL */
 
-/* The parameters as they are now go to worker r->worker. */
+/* Sends the current parameters to worker r->worker. */
 tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
 
-/* Begins the update of r from the gradients of these workers.  end waits until all range servers
- * have made it, whether or not this range's own part succeeded, and makes *hash that of all. */
+/* Begins the update of r from the gradients of these workers. end waits until all range servers
+ * have applied it, whether or not this range's own part succeeded, and sets *hash to the sum of all
+ * hashes. */
 tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r,
                                const tti_worker_set *workers);
 tutti_status tti_ranges_end_update(tti_ranges *ranges, uint64_t *hash);
 
-/* Does what join of tti_exec_desc must do. */
+/* Implements join of tti_exec_desc. */
 tutti_status tti_ranges_join(tti_ranges *ranges, double *values, size_t n_each);
 
-/* State k of keys, in other ranges than 0, to `to`, which begins with keys.first; and the bytes
- * [n_ranges] that went between range servers 1 .. n_ranges-1 and workers of other processes. */
+/* Fetches state k of keys in ranges other than 0 to `to`, which begins with keys.first.  The second
+ * function sets the bytes [n_ranges] sent between range servers 1 .. n_ranges-1 and workers of
+ * other processes. */
 tutti_status tti_ranges_fetch(tti_ranges *ranges, int k, tti_range keys, float *to);
 tutti_status tti_ranges_traffic(tti_ranges *ranges, int64_t *bytes);
 
-/* A range server does not answer: nothing more can be done. */
+/* Call when a range server does not answer; no command can be executed any more. */
 bool tti_ranges_is_lost(const tti_ranges *ranges);
 
-/* Serves a part or a range of the server of desc.  kind: of its workers, as from tti_server_kind;
- * control: from the first process; channels [n_workers]: from the workers of other processes, NULL
- * for rank itself.  Takes ownership of them, also on failure. */
+/* Serves a part or a range of the server of desc. kind: how messages call the workers
+ * (tti_server_kind); control: the channel from the first process; channels [n_workers]: from the
+ * workers of other processes, NULL for rank itself.  Takes ownership of them, also after a
+ * failure. */
 tutti_status tti_range_server_create(const tti_server_desc *desc, const char *kind, int rank,
                                      tti_channel *control, tti_channel *const *channels,
                                      tti_range_server **out);
 
-/* Waits until the first process ends it or itself, at most timeout_ms or TTI_NO_TIMEOUT; takes
+/* Waits until the first process ends it or ends itself, at most timeout_ms or TTI_NO_TIMEOUT; takes
  * NULL. */
 void tti_range_server_close(tti_range_server *range_server, int timeout_ms);
 
-/* The worker of this process: memory for its gradient [range]; and the parameters of that version,
- * when they are there, with averages (NULL: none). */
+/* For the worker of this process: the memory of its gradient [range]; waits for parameters of that
+ * version and copies them, with averages (NULL: none). */
 float *tti_range_server_grads(tti_range_server *range_server);
 void tti_range_server_push(tti_range_server *range_server);
 tutti_status tti_range_server_pull(tti_range_server *range_server, int64_t version,
                                    const float **params, const float **ema);
 
-/* While there is no order: stores the elements of state k that belong to its range; and copies
- * keys, which must all belong to it, to `to`, which begins with keys.first. */
+/* While no command runs: stores the elements of state k that belong to its range; copies keys,
+ * which must all belong to it, to `to`, which begins with keys.first. */
 void tti_range_server_store(tti_range_server *range_server, int k, tti_range keys,
                             const float *data);
 void tti_range_server_fetch(tti_range_server *range_server, int k, tti_range keys, float *to);
 
-/* The elements of keys that are x's, from data, which begins with keys.first. */
+/* Stores the elements of keys that belong to x, from data, which begins with keys.first. */
 void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data);
 
 /* ---- server_queue.c ---- */
 
-/* Starts the threads; desc.exec is that of the update. */
+/* Starts the threads; desc.exec describes the update. */
 tutti_status tti_server_start(tti_server *s);
 
-/* ---- server_client.c: the calls of server.h where s->client ---- */
+/* ---- server_client.c: the calls of server.h if s->client is set ---- */
 
-/* Makes s one that asks over channel, which becomes its own, also on failure. */
+/* Makes s a client over channel, of which it takes ownership, also after a failure. */
 tutti_status tti_client_begin(tti_server *s, tti_channel *channel);
 tutti_status tti_client_open(tti_server *s, int64_t first, int64_t last);
 tutti_status tti_client_stop(tti_server *s);
-/* lease and pull are answered with parameters and averages in these areas of the channel; with
+/* The answers to lease and pull have parameters and averages in these areas of the channel; with
  * several ranges tti_keys_pull copies them. */
 float *tti_client_area(tti_server *s, int area);
 tutti_status tti_client_lease(tti_server *s, tti_lease *lease);
@@ -350,42 +362,42 @@ bool tti_client_has_left(const tti_server *s);
 tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over);
 tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *values, int n,
                                 tti_members *members);
-/* Reports that the worker of this process cannot continue for the reason text, which ends the run;
- * returns the original cause, if another failure came first. */
+/* Reports that the worker of this process cannot continue for the reason text, which ends the run.
+ * Returns the original cause, if another failure came first. */
 tutti_status tti_server_why(tti_server *s, const char *text);
 void tti_client_abort(tti_server *s, tutti_status status, const char *text);
-/* Takes a server without one; false: here something failed. */
+/* Accepts a server without a client. ended well is false if this process failed. */
 bool tti_client_close(tti_server *s);
 
-/* By all compute threads: if gradients are sent in 16 bits, replaces the partial sums by their
- * rounded sum; and copies n elements. */
+/* Called by all compute threads.  If gradients are sent in 16 bits: replaces the partial sums by
+ * their rounded sum.  Copies n elements. */
 void tti_server_round(tti_exec *x, float *const *partials, int *n_partials);
-/* By all compute threads: rounds each partial sum of a synchronous worker, where they are rounded.
- */
+/* Called by all compute threads: rounds each partial sum of a synchronous worker, if they are
+ * rounded. */
 void tti_server_round_partials(tti_exec *x);
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 
-/* A worker's connections to range servers; without keys all return TUTTI_OK.  channels [n_ranges]:
- * to each range server, NULL to the first and to one in this process.  They become the keys'.
- * NULL: out of memory. */
+/* A worker's connections to range servers; without keys all functions return TUTTI_OK. channels
+ * [n_ranges]: to each range server, NULL for the first and for one in this process; takes
+ * ownership.  NULL: out of memory. */
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels);
 
-/* For a part of a divided model, whose one owner is worker model_rank of the first replica; channel
- * NULL: it is this process. */
+/* For a part of a divided model, which worker model_rank of the first replica owns; channel NULL:
+ * it is this process. */
 tti_keys *tti_keys_create_for_model_rank(const tti_server_desc *desc, int model_rank,
                                          tti_channel *channel);
 void tti_keys_close(tti_keys *keys); /* takes NULL */
 
-/* The sum of n_partials [n_flat] to the range servers: of other ranges than 0, or of the part. */
+/* Pushes the sum of n_partials [n_flat] to the range servers: of ranges other than 0, or of the
+ * part. */
 tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *partials, int n_partials);
 
-/* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not
- * wanted. */
+/* Pulls parameters of that version, and averages, to host memory [n_flat]; ema NULL: not wanted. */
 tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
 
 /* ---- server_members.c ----
  *
- * Workers that hold a replica together are one worker to the server:
+ * The workers of a replica are one worker for the server:
  *
  *              part 0                     part 1
  *   replica 0  the queue; owns part 0     owns part 1      an owner of each part, ordered by the
@@ -404,22 +416,23 @@ struct tti_replica_group {
     int model_rank, n_model_ranks;
     uint64_t *n_keys;         /* [n_model_ranks], owned */
     tutti_comm *state_owners; /* in replica 0: of the threads that update; NULL: in others */
-    tti_mesh updates;         /* theirs, of one replica */
+    tti_mesh updates;         /* of these threads, for one replica */
     bool wants_stop;
-    bool has_disconnected, has_left; /* separated from the others of the replica; left with them */
-    bool stays;                      /* its failure ends the run */
+    bool has_disconnected,
+        has_left; /* disconnected from the other workers of the replica; left with them */
+    bool stays;   /* its failure ends the run */
 };
 
 void tti_replica_group_destroy(tti_replica_group *replica_group);
 
-/* Whether a worker of the replica has set wants_stop; asked by all of them. */
+/* True if any worker of the replica has set wants_stop; collective. */
 tutti_status tti_replica_group_ask_stop(tti_replica_group *replica_group, bool *stops);
 
 /* Broadcasts data of the requesting worker to the others of the replica. */
 tutti_status tti_replica_group_broadcast(tti_replica_group *replica_group, void *data,
                                          size_t n_bytes);
 
-/* For worker w, without the mutex: it leaves; its process has ended, NULL: as it should. */
+/* Removes worker w, whose process ended; why NULL: as expected.  Without the mutex. */
 bool tti_server_leave_for(tti_server *s, int w, const char *why);
 void tti_server_remove_worker(tti_server *s, int w, const char *why);
 tutti_status tti_server_combine_for(tti_server *s, int w, tti_combine_op op, int64_t *values, int n,
@@ -436,8 +449,8 @@ tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool
 
 /* ---- server_listener.c ---- */
 
-/* Lets the workers of other processes in, channels [n_workers] to each but the first, which become
- * the server's, also on failure. */
+/* Admits the workers of other processes. channels [n_workers] to each but the first; takes
+ * ownership, also after a failure. */
 tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels);
 void tti_listener_close(tti_listener *listener);
 

@@ -1,14 +1,14 @@
-/* worker_set.h - sets of the workers of a parameter server, as bits of their numbers.  In messages
- * only as many words travel as the number of workers needs. */
+/* worker_set.h - sets of the workers of a parameter server, as bits of their numbers.  Messages
+ * have only as many words as the number of workers needs. */
 #ifndef TTI_PS_WORKER_SET_H
 #define TTI_PS_WORKER_SET_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* TTI_MAX_SERVED: workers of a server.  One host bounds it: the first process of a server has a
- * thread for each worker, or the workers are its threads.  So a set has 512 bytes in a job of any
- * size; larger jobs sum without a server. */
+/* TTI_MAX_SERVED: the largest number of workers of a server.  The limit is one host: the first
+ * process of a server has a thread for each worker, or the workers are its threads.  A set has 512
+ * bytes in a job of any size; larger jobs sum without a server. */
 enum { TTI_MAX_SERVED = 4096, TTI_SET_WORDS = TTI_MAX_SERVED / 64, TTI_MAX_SERVER_THREADS = 256 };
 
 typedef struct tti_worker_set {
@@ -26,7 +26,7 @@ static inline bool tti_set_has(const tti_worker_set *set, int worker) {
     return set->words[worker / 64] >> worker % 64 & 1;
 }
 
-/* Members with a lower number than this one. */
+/* Number of members with a lower number than this one. */
 static inline int tti_set_count_below(const tti_worker_set *set, int worker) {
     int n = worker % 64
                 ? __builtin_popcountll(set->words[worker / 64] & ((UINT64_C(1) << worker % 64) - 1))
@@ -41,12 +41,12 @@ static inline int tti_set_count(const tti_worker_set *set) {
     return n;
 }
 
-/* Keeps the members that are in both. */
+/* Keeps only the members that are in both sets. */
 static inline void tti_set_intersect(tti_worker_set *set, const tti_worker_set *other) {
     for (int i = 0; i < TTI_SET_WORDS; i++) set->words[i] &= other->words[i];
 }
 
-/* Whether all members are in the other set too. */
+/* True if all members are also in the other set. */
 static inline bool tti_set_is_within(const tti_worker_set *set, const tti_worker_set *other) {
     uint64_t missing = 0;
     for (int i = 0; i < TTI_SET_WORDS; i++) missing |= set->words[i] & ~other->words[i];

@@ -276,7 +276,7 @@ T_CASE(an_order_that_is_repeated_needs_all) {
     T_UNUSED;
     tti_arrival in_turn[BATCHES];
     apart a = {.odd = takes_and_goes, .fails = true};
-    a.text = "worker 2 has left, and an order that is repeated needs all";
+    a.text = "worker 2 has left, and a replay needs all workers";
     for (int i = 0; i < BATCHES; i++)
         in_turn[i] = (tti_arrival){.step = i + 1, .batch = i, .version = i, .worker = i % 3};
     run_apart(&a, 3, in_turn);
