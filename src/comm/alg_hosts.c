@@ -33,11 +33,11 @@ typedef struct levels {
     int *leaves_of; /* [n_hosts], owned */
     tutti_dtype wide;
     size_t elem, wide_elem;
-    /* Scratch memory of the comm: */
-    const void **srcs;      /* of a sum, by term */
+    /* Pointers into the comm's scratch memory: */
+    const void **srcs;      /* terms of a sum */
     unsigned char **at;     /* [n_hosts]: the leaves of this rank's partition */
     void *sum_scratch;      /* of tti_sum_block  */
-    unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only of f16 and bf16 */
+    unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only for f16 and bf16 */
     unsigned char *staging; /* leaves to send, leaves that arrive, leaves of this host */
     size_t first, n_elems;  /* the block: of the vector, or of each partition */
 } levels;
@@ -52,7 +52,8 @@ bool tti_hosts_can(const tti_work *work) {
 
 /* ---- the division of the order ---- */
 
-/* starts[t] where a leaf begins, n_outer[t] additions after term t between hosts. */
+/* Sets starts[t] if a leaf begins at term t, and n_outer[t] to the additions between hosts after
+ * it. */
 static void find_leaves(const levels *l, bool *starts, int *n_outer) {
     const tti_sum_order *order = l->work->order;
     tti_sum_leaves leaves = {.starts = starts, .n_outer = n_outer};
@@ -142,7 +143,7 @@ static bool acts_for(const levels *l, int owner) {
 
 /* ---- sums ---- */
 
-/* Leaves and their sums have the dtype of partial sums. */
+/* The dtype of leaves and of their sums: that of partial sums. */
 static tti_sum_dtypes carried(const levels *l) { return (tti_sum_dtypes){l->wide, l->wide}; }
 
 /* Elements first .. first+n-1 of a leaf, n <= TTI_SUM_BLOCK, in the wide dtype, into dst. */
@@ -164,7 +165,7 @@ static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t
     memcpy(dst, sum, n * l->wide_elem);
 }
 
-/* The leaves of this host over the partition of owner, one after the other. */
+/* Adds the leaves of this host over the partition of owner, one after the other. */
 static void sum_leaves(const levels *l, int owner, unsigned char *dst) {
     int host = tti_comm_host_of(l->comm, l->comm->rank);
     size_t first = partition_first(l, owner), n_partition = partition_elems(l, owner);
@@ -192,7 +193,7 @@ static void distribute(const levels *l, size_t first, size_t n) {
     }
 }
 
-/* All leaves of my partition, at(host), into my dst. */
+/* Adds all leaves of this rank's partition, at[host], into its dst. */
 static void sum_hosts(const levels *l, unsigned char *const *at) {
     size_t first = partition_first(l, l->comm->rank),
            n_partition = partition_elems(l, l->comm->rank);
@@ -236,7 +237,7 @@ static tutti_status gather_leaves(const levels *l, unsigned char **at) {
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* Results go from owners to agents, and from both to the ranks of their hosts. */
+/* Results are sent from owners to agents, and copied by both to the ranks of their hosts. */
 static tutti_status gather_results(const levels *l) {
     tutti_comm *comm = l->comm;
     int n = 0;
@@ -274,7 +275,7 @@ static size_t block_elems(const levels *l) {
     return l->work->bounds ? n / (size_t)l->comm->n_ranks : n;
 }
 
-/* Tables, summing scratch and the most that a block may stage. */
+/* Allocates tables, summing scratch and the largest staging of a block. */
 static tutti_status alloc_scratch(levels *l) {
     tutti_comm *comm = l->comm;
     int here = tti_comm_host_of(comm, comm->rank);

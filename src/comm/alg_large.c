@@ -1,8 +1,9 @@
 /* alg_large.c - sums over so many ranks of one host that no rank has lists of all of them.
  *
- * As in alg_direct.c the owner of a range reads every term of it in place and writes the sum to
- * whoever needs it.  But few ranks own a range, each long enough to read terms in runs, and terms
- * are found one after the other.  The additions are those of tti_sum_order_shards. */
+ * As in alg_direct.c the owner of a range reads every term of it in place and writes the sum to the
+ * ranks that need it.  But few ranks own a range, each long enough to read terms in runs, and the
+ * addresses of terms are computed one after the other.  The additions are those of
+ * tti_sum_order_shards. */
 #include <string.h>
 
 #include "comm/algorithm.h"

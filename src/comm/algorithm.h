@@ -14,27 +14,28 @@
 
 struct tutti_comm {
     const tti_transport *transport;
-    void *state;                 /* the transport's; NULL until joined                        */
-    tutti_comm_group *own_group; /* made for a single rank, or given (progress.h); NULL: none */
+    void *state; /* the transport's; NULL until joined                        */
+    tutti_comm_group
+        *own_group; /* created for a single rank, or passed to tti_comm_keep_group; NULL: none */
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
-    tutti_status broken; /* first failure that may have parted the ranks              */
+    tutti_status broken; /* first failure after which ranks may be in different calls */
     char broken_text[512];
-    int *number_of;  /* [n_ranks] owned, rank numbers for messages: those of the communicator
-                        that this one was split from; NULL: its own */
+    int *number_of;  /* [n_ranks] owned, rank numbers in messages: those of the communicator that
+                        this one was split from; NULL: its own */
     int *host_of;    /* [n_ranks] owned; NULL: all on host 0 */
     int *host_ranks; /* [n_ranks] owned: ranks of host 0, rising, then those of host 1, ... */
-    int *host_first; /* [n_hosts + 1] owned: where the ranks of each host begin */
+    int *host_first; /* [n_hosts + 1] owned: index of each host's first rank */
     int n_hosts;
     tti_sum_order by_rank;  /* one term per rank; zero: not needed yet                   */
     tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */
-    tti_shard_map assigned; /* that it is for                                            */
+    tti_shard_map assigned; /* shard map of by_shard */
     unsigned char *scratch; /* grown on demand, 64-byte aligned                          */
     size_t scratch_bytes;
     tti_message_list messages;
-    void *stage; /* TTI_STAGE_BYTES that the ranks of its host see; NULL until tti_comm_stage */
-    tti_commons commons; /* where the transport has none */
+    void *stage; /* TTI_STAGE_BYTES, shared by the ranks of a host; NULL until tti_comm_stage */
+    tti_commons commons; /* used if the transport has none */
     tti_comm_bytes moved;
-    tti_flight *flight; /* borrowed; its rank is in a call; NULL: nothing is recorded */
+    tti_flight *flight; /* borrowed; records waits inside calls; NULL: no recording */
 };
 
 /* A reduction: dst[i] = op over the terms of order of src[i]. */
@@ -48,10 +49,10 @@ typedef struct tti_work {
     tti_sum_dtypes dtypes; /* of the terms and the result, and of partial sums */
     tutti_reduce_op op;
     bool direct; /* view(rank, partial) works, and view(rank, n_partials of that rank) is its dst */
-    bool keeps_terms;     /* the terms must not be changed (but where dst is one) */
+    bool keeps_terms;     /* the terms must not be changed (except a term that is dst) */
     const size_t *bounds; /* [n_ranks + 1]: the partition of dst for each rank; NULL: all of it */
-    bool keeps_partials;  /* as in tti_reduce_desc; large groups alone */
-    const tti_shard_map *shard_map; /* whose partial sums the terms are; large groups alone */
+    bool keeps_partials;  /* see tti_reduce_desc; only in large groups */
+    const tti_shard_map *shard_map; /* the shard map of the terms; only in large groups */
 } tti_work;
 
 /* The algorithms of all_reduce and reduce_shards. */
@@ -62,16 +63,17 @@ tutti_status tti_ring_reduce(const tti_work *work); /* one term per rank only */
 /* Inside each host first, then between hosts: the same order, so the same bits as direct. */
 tutti_status tti_hosts_reduce(const tti_work *work);
 
-/* Distributes every rank's partitions to all ranks (partitions.h): inside each host by direct
- * reads, and once to each other host, where one rank receives them for all.  Call after an
- * agreement in which buffer 0 was src and buffer 1 the stage, and near.  Own partitions are not
+/* Distributes every rank's partitions to all ranks (partitions.h): by direct reads inside each
+ * host, and once to each other host, where one rank receives them for all.  Call after an agreement
+ * in which buffer 0 was src and buffer 1 the stage, and near was true.  Own partitions are not
  * written. */
 tutti_status tti_hosts_gather(tutti_comm *comm, const tti_partitions_desc *desc);
 
 /* The agent of a host for the partition of rank owner; on the owner's host the owner. */
 int tti_agent(const tutti_comm *comm, int host, int owner);
 
-/* Whether ranks share hosts, but not all one: then sums and gathers can go in two levels. */
+/* True if some ranks share a host but not all ranks share one.  Then sums and gathers can use two
+ * levels. */
 bool tti_has_levels(const tutti_comm *comm);
 
 /* Allocates the stage if there is none yet; collective. */
@@ -84,15 +86,15 @@ bool tti_hosts_near(const tutti_comm *comm);
 
 enum { TTI_STAGE_BYTES = 4 << 20 };
 
-/* Whether the algorithm can run: several hosts, at least one with several ranks that see each
- * other's buffers.  Call after the agreement; every rank gets the same answer. */
+/* True if the algorithm can run: several hosts, at least one with several ranks that see each
+ * other's buffers.  Call after the agreement; equal on every rank. */
 bool tti_hosts_can(const tti_work *work);
 
-/* Between many ranks of one host whose buffers are visible: terms are the partial sums of
- * work->shard_map, and no memory grows with the ranks. */
+/* For many ranks of one host whose buffers are visible.  The terms are the partial sums of
+ * work->shard_map, and no memory grows with the number of ranks. */
 tutti_status tti_large_reduce(const tti_work *work);
 
-/* Every term lies in the payloads of the last agree, partial sum after partial sum. */
+/* All terms are in the payloads of the last agreement, partial sum after partial sum. */
 tutti_status tti_inline_reduce(const tti_work *work);
 
 /* dst[0 .. n_elems) of this rank = op over ranks of src[rank*n_elems ..). */
@@ -100,8 +102,8 @@ tutti_status tti_direct_reduce_scatter(const tti_work *work);
 
 /* ---- comm.c ---- */
 
-/* One term of each rank, added inside the agreement of a large group if they fit; the call of offer
- * is set.  *done false: they do not fit, and nothing has happened. */
+/* Adds one term per rank inside the agreement of a large group, if the terms fit; sets the call of
+ * offer.  *done false: they do not fit, and nothing was done. */
 tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done);
 
 /* Fills host_of and n_hosts of a comm that has joined its transport. */
@@ -113,28 +115,28 @@ tutti_status tti_comm_find_hosts(tutti_comm *comm);
  * may be shorter or empty.  Partition n_partitions starts at n_elems. */
 size_t tti_partition_first(size_t n_elems, int i, int n_partitions);
 
-/* Scratch memory of at least n_bytes; the same memory at every call.  NULL when out of memory,
- * with the text set. */
+/* Scratch memory of at least n_bytes; the same memory in every call.  NULL: out of memory, with the
+ * message set. */
 void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
 
 /* ---- call.c ---- */
 
-/* Whether the ranks are so many, and on one host, that no rank looks at all others. */
+/* True if so many ranks are on one host that no rank should look at all others. */
 bool tti_comm_is_large(const tutti_comm *comm);
 
-/* The host of a rank; its number in messages. */
+/* The host of a rank; the rank's number in messages. */
 int tti_comm_host_of(const tutti_comm *comm, int rank);
 int tti_comm_number_of(const tutti_comm *comm, int rank);
 
-/* Whether each rank should have few partners, and the most that is a payload (transport.h). */
+/* True if each rank should have few connections; the largest payload (transport.h). */
 bool tti_comm_is_sparse(const tutti_comm *comm);
 size_t tti_comm_inline_bytes(const tutti_comm *comm);
 
-/* The buffer of a rank that the agreement made visible; the payload that it sent along. */
+/* The buffer of a rank that the agreement made visible; the payload that the rank sent with it. */
 void *tti_comm_view(const tutti_comm *comm, int rank, int buf);
 const void *tti_comm_payload(const tutti_comm *comm, int rank);
 
-/* The sum of the last agreement of a large group, or what rank 0 concluded in it. */
+/* The sum of the last agreement of a large group, or rank 0's conclusion in it. */
 const void *tti_comm_agreed_sum(const tutti_comm *comm);
 
 /* The objects that the ranks of this process share. */
@@ -145,7 +147,7 @@ tutti_status tti_comm_barrier(tutti_comm *comm);
 /* Tells the transport which call is in progress, for messages about late peers. */
 void tti_comm_note_call(tutti_comm *comm, const tti_call *call);
 
-/* Room for n messages; NULL when out of memory, with the text set. */
+/* Memory for n messages; NULL: out of memory, with the message set. */
 tti_message *tti_comm_messages(tutti_comm *comm, int n);
 
 /* Sends and receives messages, and counts the bytes sent. */

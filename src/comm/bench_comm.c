@@ -1,8 +1,8 @@
 /* bench_comm.c - times all_reduce by size on every rank at once, and memcpy for comparison.
  *
- * A round is n_repeats calls between two barriers; the slowest rank's time of the best round
- * counts.  The ceiling is measured the same way with memcpy in place of the all_reduce, in the same
- * memory, so both have the same cache contents and contention. */
+ * A round is n_repeats calls between two barriers.  The result is the slowest rank's time in the
+ * fastest round.  The ceiling is measured the same way with memcpy in place of the all_reduce, in
+ * the same memory, so both have the same cache contents and contention. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static tutti_status reduce_once(const bench *b) {
                                  b->desc.alg);
 }
 
-/* 2(n-1)/n of the vector, which may be more than the vector: in pieces. */
+/* Copies 2(n-1)/n of the vector, in pieces, because that may be more than the vector. */
 static tutti_status copy_once(const bench *b) {
     size_t vector = b->n_elems * sizeof(float);
     for (size_t done = 0; done < b->move_bytes; done += vector)
@@ -38,7 +38,7 @@ static tutti_status copy_once(const bench *b) {
 
 typedef tutti_status (*work_fn)(const bench *b);
 
-/* Seconds of one call on the slowest rank: the best of several rounds. */
+/* Seconds of one call on the slowest rank, in the fastest of several rounds. */
 static tutti_status time_work(const bench *b, work_fn work, int n_repeats, double *seconds) {
     double best = 0;
     for (int round = 0; round < N_ROUNDS; round++) {
@@ -53,7 +53,7 @@ static tutti_status time_work(const bench *b, work_fn work, int n_repeats, doubl
     return TUTTI_OK;
 }
 
-/* Warms up and finds how often to repeat, the same number on every rank. */
+/* Warms up and determines the number of repetitions, equal on every rank. */
 static tutti_status find_repeats(const bench *b, work_fn work, int *n_repeats) {
     double seconds, budget = b->desc.min_ms * 1e-3 / N_ROUNDS;
     int n = 1;
@@ -65,7 +65,7 @@ static tutti_status find_repeats(const bench *b, work_fn work, int *n_repeats) {
     return TUTTI_OK;
 }
 
-/* Repeated sums of 0 would hide an error, so checks one sum of the rank numbers. */
+/* Repeated sums of 0 would hide an error, so this checks one sum of the rank numbers. */
 static tutti_status check_sum(const bench *b) {
     int n = tutti_comm_n_ranks(b->comm), rank = tutti_comm_rank(b->comm);
     for (size_t i = 0; i < b->n_elems; i++) b->buf[i] = (float)(rank + (int)(i % 16));
@@ -77,7 +77,7 @@ static tutti_status check_sum(const bench *b) {
                             "bench: all_reduce of %zu elements: [%zu] is %g, not %g", b->n_elems, i,
                             (double)b->buf[i], (double)want);
     }
-    memset(b->buf, 0, b->n_elems * sizeof(float)); /* no growth over many repeats */
+    memset(b->buf, 0, b->n_elems * sizeof(float)); /* zeros do not grow in many repetitions */
     return TUTTI_OK;
 }
 
@@ -166,7 +166,7 @@ tutti_status tutti_bench_comm_run(tutti_comm *comm, const tutti_bench_comm_desc 
     return st;
 }
 
-/* A rank as a thread. */
+/* A rank that is a thread. */
 typedef struct bench_rank {
     pthread_t thread;
     tutti_comm_group *group;
@@ -186,13 +186,14 @@ static void *rank_main(void *arg) {
     if (r->status == TUTTI_OK) r->status = tutti_bench_comm_run(comm, r->desc, r->report, r->user);
     if (r->status != TUTTI_OK) {
         strncpy(r->text, tutti_last_error(), sizeof r->text - 1);
-        tutti_comm_group_abort(r->group, r->rank, r->text); /* the others need not wait */
+        tutti_comm_group_abort(r->group, r->rank,
+                               r->text); /* the other ranks need not wait for this one */
     }
     tutti_comm_destroy(comm);
     return NULL;
 }
 
-/* Starts the ranks and joins them; the first failure counts. */
+/* Starts the ranks and joins them; returns the first failure. */
 static tutti_status run_threads(bench_rank *ranks, int n) {
     int n_started = 0;
     tutti_status st = TUTTI_OK;

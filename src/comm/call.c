@@ -1,7 +1,7 @@
 /* call.c - the common steps of every communicator call, and the text of calls.
  *
- * The agreement shows every rank's call to every rank, and all ranks compare in the same way, so
- * all reach the same verdict and the same message without further communication. */
+ * The agreement gives every rank's call to every rank, and all ranks compare them in the same way.
+ * So all get the same result and message without further communication. */
 #include "comm/call.h"
 
 #include <inttypes.h>
@@ -90,8 +90,7 @@ tutti_status tti_check_buffers(const char *who, const void *src, size_t src_byte
     if (src_bytes == 0 && dst_bytes == 0) return TUTTI_OK;
     if (!src || !dst) return tti_fail(TUTTI_E_INVALID, "%s: %s is NULL", who, src ? "dst" : "src");
     if (s != d && s < d + dst_bytes && d < s + src_bytes)
-        return tti_fail(TUTTI_E_INVALID, "%s: src and dst overlap without being the same place",
-                        who);
+        return tti_fail(TUTTI_E_INVALID, "%s: src and dst overlap but are not equal", who);
     return TUTTI_OK;
 }
 

@@ -19,14 +19,14 @@
 
 enum { MAGIC = 0x48435454, SLICE = 4 << 20, AWAIT_SLICE_MS = 50 };
 
-/* Before each message. */
+/* Sent before each message. */
 typedef struct frame {
     uint32_t magic, n_bytes, areas, unused;
 } frame;
 
 struct tti_channel {
     int fd, peer, timeout_ms;
-    bool shared; /* areas are seen by the other end */
+    bool shared; /* areas are shared memory */
     char *memory;
     size_t total;
     size_t offset[TTI_CHANNEL_AREAS], n_bytes[TTI_CHANNEL_AREAS];
@@ -119,7 +119,7 @@ static wait begin_wait(int timeout_ms) {
     return (wait){now, ends ? now + timeout_ms * TTI_NS_PER_MS : INT64_MAX, timeout_ms};
 }
 
-/* The kernel too says ETIMEDOUT, when the other host has not answered for long. */
+/* The kernel also returns ETIMEDOUT, if the other host has not answered for a long time. */
 static tutti_status fail_wait(const tti_channel *c, const char *what, const wait *w) {
     int error = errno;
     int64_t now = tti_now_ns();
@@ -143,7 +143,7 @@ static tutti_status send_bytes(const tti_channel *c, const void *bytes, size_t n
     return fail_wait(c, "took nothing", &w);
 }
 
-/* The rest of a message that has begun to come. */
+/* Receives the rest of a message whose begin has arrived. */
 static tutti_status recv_rest(const tti_channel *c, void *bytes, size_t n_bytes) {
     wait w = begin_wait(c->timeout_ms);
     if (tti_tcp_read(c->fd, bytes, n_bytes, w.deadline_ns)) return TUTTI_OK;
@@ -195,7 +195,7 @@ tutti_status tti_channel_await(tti_channel *c, int timeout_ms, const tti_phase_w
     while (poll(&p, 1, slice_ms) <= 0)
         if (tti_wait_clock_look(&clock, delay_of(c, watch))) break;
     if (p.revents) return TUTTI_OK;
-    return tti_fail(TUTTI_E_TIMEOUT, "channel: rank %d said nothing for %s%s", c->peer,
+    return tti_fail(TUTTI_E_TIMEOUT, "channel: rank %d sent nothing for %s%s", c->peer,
                     tti_wait_clock_text(&clock, waited), tti_wait_clock_reason(&clock));
 }
 

@@ -1,8 +1,8 @@
-/* channel_open.c - how the ranks get their channels: an invitation, a connection, shared memory.
+/* channel_open.c - opens channels: an invitation, a connection, shared memory.
  *
- * The root sends through the communicator the address where it listens and the secret that callers
- * must know; each other rank connects.  Ranks on the host of the root receive the memory of the
- * areas through their socket, as a descriptor that is sealed against shrinking. */
+ * The root broadcasts the address on which it listens and a secret for this start; each other rank
+ * connects.  Ranks on the host of the root receive the memory of the areas through their socket, as
+ * a descriptor that is sealed against shrinking. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ typedef struct invitation {
     char name[48];  /* "unix:NAME", for ranks of its host */
     char token[48]; /* of this start */
     int32_t n_places, unused;
-    tcp_place places[MAX_PLACES]; /* for the others; loopback last */
+    tcp_place places[MAX_PLACES]; /* for ranks of other hosts; loopback last */
 } invitation;
 
 typedef struct opening {
@@ -43,7 +43,7 @@ typedef struct opening {
     int near_fd, far_fd; /* listeners; -1: none */
     int *fds;            /* [n_ranks], owned */
     bool *wanted;        /* [n_ranks], owned */
-    tcp_place *places;   /* [n_ranks], owned: not used */
+    tcp_place *places;   /* [n_ranks], owned; unused entries are zero */
     int64_t deadline_ns;
 } opening;
 
@@ -89,7 +89,7 @@ static int port_of(const tcp_place *place) {
     return ntohs(six_or_four.sin_port);
 }
 
-/* Whether callers of other hosts could mean this address of an interface. */
+/* True if callers on other hosts could mean this interface address. */
 static bool is_place(const struct ifaddrs *i, bool loopback) {
     if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return false;
     if (((i->ifa_flags & IFF_LOOPBACK) != 0) != loopback) return false;
@@ -119,7 +119,7 @@ static tutti_status find_places(invitation *invite, bool six, int port) {
     return TUTTI_OK;
 }
 
-/* Any port there; false with errno. */
+/* Listens on any port of this address; false: errno is set. */
 static bool listen_at(opening *o, const void *at, size_t n_bytes, tcp_place *place) {
     *place = (tcp_place){.n_bytes = (socklen_t)n_bytes};
     memcpy(&place->at, at, n_bytes);
@@ -145,7 +145,7 @@ static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
            out->at.ss_family != AF_UNIX;
 }
 
-/* If the link knows no address (MPI), listens on all of them, or on those of IPv4 if there is no
+/* If the link has no address (MPI), listens on all addresses, or on those of IPv4 if there is no
  * IPv6. */
 static tutti_status listen_anywhere(opening *o) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
@@ -156,7 +156,7 @@ static tutti_status listen_anywhere(opening *o) {
     return find_places(&o->invite, has_six, port_of(&place));
 }
 
-/* Ranks of other hosts connect through the interface that they already used. */
+/* Ranks of other hosts connect through the interface that they already use. */
 static tutti_status listen_far(opening *o) {
     tcp_place way, place;
     int rank = 0;
@@ -182,7 +182,7 @@ static tutti_status admit(opening *o, bool near) {
                          near ? "unix:" : "a port of its host", o->deadline_ns);
 }
 
-/* A descriptor with one byte, over a unix socket. */
+/* Sends a descriptor with one byte over a Unix socket. */
 static tutti_status pass(int fd, int memory_fd) {
     char byte = 1, room[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec part = {&byte, 1};
@@ -196,7 +196,7 @@ static tutti_status pass(int fd, int memory_fd) {
     return tti_fail(TUTTI_E_PEER, "channel: a rank left before it had received its memory");
 }
 
-/* Memory of n_bytes that keeps its size; -1 with the text set. */
+/* Creates memory of n_bytes whose size is sealed; -1 with the message set. */
 static int make_memory(size_t n_bytes) {
     int fd = memfd_create("tutti-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0 &&
@@ -269,7 +269,7 @@ static tutti_status call_at(const opening *o, const tcp_place *place, int *out) 
     return st;
 }
 
-/* Tries the addresses of the root until one answers: not all of them need to be reachable. */
+/* Tries the root's addresses until one answers, because not all of them may be reachable. */
 static tutti_status call_first(const opening *o, int *fd) {
     tcp_address address;
     tcp_place near;
@@ -292,7 +292,7 @@ static tutti_status call_first(const opening *o, int *fd) {
     return st;
 }
 
-/* The descriptor that the root passes; -1 with the text set. */
+/* Receives the descriptor that the root sends; -1 with the message set. */
 static int alloc_memory(const opening *o, int fd, size_t n_bytes) {
     char byte, room[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec part = {&byte, 1};
@@ -379,7 +379,7 @@ tutti_status tti_channels_open(tutti_comm *comm, int root, const size_t *area_by
     if (st == TUTTI_OK) st = open_all(&o, area_bytes, n_areas, channels);
     close_rest(&o);
     if (st == TUTTI_OK) return st;
-    tti_comm_abort(comm, tutti_last_error()); /* the others wait for this one */
+    tti_comm_abort(comm, tutti_last_error()); /* the other ranks wait for this one */
     for (int r = 0; r < comm->n_ranks; r++) {
         tti_channel_close(channels[r]);
         channels[r] = NULL;

@@ -10,7 +10,7 @@
 
 #include "comm/call.h"
 
-/* Best first: a desc that names none gets the first that can serve it. */
+/* In order of preference: a desc without a transport gets the first that can serve it. */
 static const tti_transport *const transports[] = {&tti_transport_shm, &tti_transport_tcp,
                                                   &tti_transport_openmpi, &tti_transport_mpich};
 
@@ -32,7 +32,7 @@ static tutti_status find_transport(const tutti_comm_desc *desc, const tti_transp
             *out = t;
             return TUTTI_OK;
         }
-        if (!why) why = refusal; /* of the one that would be taken first */
+        if (!why) why = refusal; /* the refusal of the preferred transport */
     }
     if (why && desc->transport)
         return tti_fail(TUTTI_E_UNSUPPORTED, "comm_create: transport \"%s\" cannot run: %s",
@@ -61,7 +61,7 @@ static tutti_status check_desc(const tutti_comm_desc *desc) {
     return TUTTI_OK;
 }
 
-/* The rest of creation, on a comm that is destroyed if this fails. */
+/* The rest of creation; the caller destroys comm if this fails. */
 static tutti_status join(tutti_comm *comm, tutti_comm_desc *desc) {
     if (!desc->group && desc->n_ranks == 1) {
         TTI_TRY(tutti_comm_group_create(1, &comm->own_group));
@@ -82,7 +82,7 @@ tutti_status tti_comm_find_hosts(tutti_comm *comm) {
     comm->host_first = calloc((size_t)comm->n_hosts + 2, sizeof *comm->host_first);
     if (!comm->host_ranks || !comm->host_first)
         return tti_fail(TUTTI_E_NOMEM, "comm_create: %d ranks", comm->n_ranks);
-    /* Counted two places ahead, so that each number becomes the start of its host at last. */
+    /* Counted two entries ahead, so that after the sums each entry is the start of its host. */
     for (int r = 0; r < comm->n_ranks; r++) comm->host_first[comm->host_of[r] + 2]++;
     for (int h = 1; h < comm->n_hosts; h++) comm->host_first[h + 1] += comm->host_first[h];
     for (int r = 0; r < comm->n_ranks; r++)
@@ -180,22 +180,22 @@ static tutti_status reduce_in_agreement(tti_work *work, tti_offer *offer) {
     return TUTTI_OK;
 }
 
-/* Sums inside the agreement, along the tree by which the ranks of a large group agree.  The room
- * for a term, which the compiler clears, is in a function of its own: a small group does without.
- */
+/* Adds inside the agreement, along the tree by which the ranks of a large group agree.  The term
+ * buffer, which the compiler clears, is in a separate function because small groups do not need
+ * it. */
 tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done) {
     *done = sums_in_agreement(work);
     return *done ? reduce_in_agreement(work, offer) : TUTTI_OK;
 }
 
-/* Chooses by size, from measurements: docs/algorithms.md. */
+/* Chooses an algorithm by size, from measurements: docs/algorithms.md. */
 static tutti_status run_reduce(const tti_work *work, tutti_comm_alg alg) {
     if (alg == TUTTI_ALG_RING) return tti_ring_reduce(work);
     if (alg == TUTTI_ALG_TREE) return tti_tree_reduce(work);
     return tti_direct_reduce(work);
 }
 
-/* A tree over the ranks is one over their subtrees. */
+/* A tree over the ranks is a tree over their subtrees. */
 static tutti_status reduce_large(tti_work *work) {
     tti_shard_map shard_map;
     tti_shard_map_subtrees(work->comm->n_ranks, &shard_map);

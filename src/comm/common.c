@@ -1,4 +1,4 @@
-/* common.c - a list of objects under one lock, which is held while an object is made. */
+/* common.c - a list of shared objects under one lock, which is held while an object is created. */
 #include "comm/common.h"
 
 #include <stdlib.h>

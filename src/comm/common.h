@@ -1,5 +1,5 @@
-/* common.h - read-only memory that the ranks of a process have in common, such as tables of all
- * ranks, so that a thousand ranks that are threads do not make it a thousand times. */
+/* common.h - read-only memory that the ranks of a process share, for example tables of all ranks,
+ * so that a process with a thousand ranks does not create a thousand copies. */
 #ifndef TTI_COMM_COMMON_H
 #define TTI_COMM_COMMON_H
 
@@ -7,17 +7,18 @@
 
 #include "tutti/comm.h"
 
-/* The requested object: objects of one kind and key are the same. */
+/* Identifies an object: objects of one kind and key are the same. */
 typedef struct tti_common_desc {
     const char *kind; /* a literal */
     uint64_t key;
     tutti_status (*make)(const void *user, void **out);
     void (*release)(void *object);
-    const void *user; /* for make */
+    const void *user; /* argument of make */
 } tti_common_desc;
 
-/* The object of this kind and key; the first rank of a process that asks makes it.  It is borrowed:
- * it goes with the group of comm, or with comm where ranks have no group.  Not collective. */
+/* Returns the object of this kind and key; the first rank of a process that asks creates it.  It is
+ * borrowed: it is destroyed with the group of comm, or with comm if ranks have no group.  Not
+ * collective. */
 TUTTI_NODISCARD tutti_status tti_comm_common(tutti_comm *comm, const tti_common_desc *desc,
                                              const void **out);
 

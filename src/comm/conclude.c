@@ -1,4 +1,4 @@
-/* conclude.c - implements conclude.h by one agreement, whose payloads are what the ranks give. */
+/* conclude.c - implements conclude.h by one agreement, whose payloads are the ranks' bytes. */
 #include "comm/conclude.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static tutti_status run(tutti_comm *comm, const tti_conclusion *c) {
     return TUTTI_OK;
 }
 
-/* For more bytes per rank than fit into an agreement. */
+/* For more bytes per rank than an agreement can include. */
 static tutti_status conclude_gathered(tutti_comm *comm, const tti_conclusion *c) {
     int n_ranks = tutti_comm_n_ranks(comm);
     char *all = calloc((size_t)n_ranks, c->n_bytes);

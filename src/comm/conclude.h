@@ -1,7 +1,7 @@
-/* conclude.h - one conclusion from a few bytes of every rank, which all ranks get.
+/* conclude.h - reduces a few bytes of every rank to one result, which all ranks get.
  *
- * With many ranks on one host only rank 0 reads what all ranks give, while the others wait; so a
- * rank needs no room for the values of others, and the call costs no more than a barrier. */
+ * With many ranks on one host only rank 0 reads the bytes of all ranks, while the others wait. So a
+ * rank needs no memory for the values of others, and the call costs no more than a barrier. */
 #ifndef TTI_COMM_CONCLUDE_H
 #define TTI_COMM_CONCLUDE_H
 
@@ -10,18 +10,18 @@
 enum { TTI_CONCLUDE_BYTES = 4096 };
 
 typedef struct tti_conclusion {
-    const void *mine; /* [n_bytes], as many on every rank; at most TTI_CONCLUDE_BYTES */
+    const void *mine; /* [n_bytes], equal on every rank; at most TTI_CONCLUDE_BYTES */
     size_t n_bytes;
-    void *result; /* [n_result], the same on every rank afterwards; at most TTI_CONCLUDE_BYTES */
+    void *result; /* [n_result], equal on every rank afterwards; at most TTI_CONCLUDE_BYTES */
     size_t n_result;
-    /* Called for rank 0, 1, ... in order, then finish, which writes result.  By rank 0 alone if
-     * tti_comm_concludes_alone, else by every rank. */
+    /* Called for rank 0, 1, ... in order, followed by finish, which writes result.  Only rank 0
+     * calls them if tti_comm_concludes_alone, otherwise every rank. */
     void (*add)(void *user, int rank, const void *theirs);
     void (*finish)(void *user, void *result);
     void *user;
 } tti_conclusion;
 
-/* Whether rank 0 alone adds up: the same answer on every rank. */
+/* True if only rank 0 computes the result; equal on every rank. */
 bool tti_comm_concludes_alone(const tutti_comm *comm);
 
 /* A collective: errors as in tutti/comm.h. */

@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "comm/progress.h"
 
-/* Higher: more likely the reason why the others wait. */
+/* A higher value means that the others more likely wait for this rank. */
 static int suspicion(const tti_progress *p) {
     if (p->left) return 0;
     if (!p->joined) return 4;
     if (p->in_call) return 1;
-    /* A thread that computes may have another one that waits. */
+    /* While one thread computes, another one may wait. */
     if (p->in_subgroup > 0) return 2;
     return p->since_ns ? 5 : 3;
 }

@@ -8,18 +8,18 @@
 
 #include "comm/algorithm.h"
 
-/* The stage of this rank's host: which rank receives each rank's partition, and its offset. */
+/* The stage of this rank's host: the rank that receives each rank's partition, and its offset. */
 typedef struct stages {
     tutti_comm *comm;
     const tti_partitions_desc *desc;
-    size_t elem, block_bytes; /* of a partition at a time, the same on every host */
+    size_t elem, block_bytes; /* block_bytes: bytes of a partition at a time, equal on every host */
     int *taker;               /* [n_ranks] */
     int *slot;                /* [n_ranks] */
     int *n_taken;             /* [n_ranks]: scratch */
 } stages;
 
-/* Fills the rank that receives each partition on a host; returns the largest number of partitions
- * of one rank. */
+/* Assigns a receiving rank to each partition on a host; returns the largest number of partitions of
+ * one rank. */
 static int list_takers(const stages *s, int host) {
     const tutti_comm *comm = s->comm;
     int *taker = s->taker, *slot = s->slot, *n_taken = s->n_taken, most = 0;
@@ -48,7 +48,7 @@ static tutti_status plan(tutti_comm *comm, const tti_partitions_desc *desc, stag
     return TUTTI_OK;
 }
 
-/* A block of the partition of a rank: where it lies in its src and in the dst of all ranks, and its
+/* A block of the partition of a rank: its offset in src and in the dst of all ranks, and its
  * bytes. */
 typedef struct range {
     size_t from, at, n_bytes;
@@ -64,7 +64,8 @@ static range range_of(const stages *s, size_t group, int rank, size_t first) {
                    TTI_MIN(n_bytes - skipped, s->block_bytes)};
 }
 
-/* My block to the agents of the other hosts; those that I take for mine. */
+/* Sends this rank's block to the agents of the other hosts, and receives the blocks that it
+ * stages. */
 static tutti_status cross(const stages *s, size_t group, size_t first) {
     tutti_comm *comm = s->comm;
     int here = tti_comm_host_of(comm, comm->rank), n = 0;
@@ -85,7 +86,7 @@ static tutti_status cross(const stages *s, size_t group, size_t first) {
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* The blocks of all other ranks into my dst. */
+/* Copies the blocks of all other ranks into this rank's dst. */
 static void take(const stages *s, size_t group, size_t first) {
     tutti_comm *comm = s->comm;
     for (int i = 1; i < comm->n_ranks; i++) {
@@ -115,7 +116,8 @@ tutti_status tti_hosts_gather(tutti_comm *comm, const tti_partitions_desc *desc)
             TTI_TRY(cross(&s, g, first));
             TTI_TRY(comm->transport->near_barrier(comm->state));
             take(&s, g, first);
-            TTI_TRY(comm->transport->near_barrier(comm->state)); /* the stage is free again */
+            TTI_TRY(comm->transport->near_barrier(
+                comm->state)); /* the stage may be overwritten after this */
         }
     }
     return TUTTI_OK;

@@ -11,16 +11,16 @@
 #include "comm/sum_order.h"
 #include "tutti/comm.h"
 
-enum { TTI_SUM_BLOCK = 1024 }; /* elements that tti_sum_block takes at most */
+enum { TTI_SUM_BLOCK = 1024 }; /* maximum number of elements of tti_sum_block */
 
 /* f32 for f16 and bf16, dtype itself otherwise. */
 tutti_dtype tti_wide_dtype(tutti_dtype dtype);
 
-/* dst[i] = a[i] op b[i] in a wide dtype, or the rounded sum in bf16; dst may be a or b. */
+/* dst[i] = a[i] op b[i] in a wide dtype, or the rounded sum in bf16. dst may be a or b. */
 void tti_combine(tutti_dtype wide, tutti_reduce_op op, void *dst, const void *a, const void *b,
                  size_t n_elems);
 
-/* f16 or bf16 to f32 and back (nearest even); a copy for the other dtypes. */
+/* Converts f16 or bf16 to f32 and back (nearest even); copies the other dtypes. */
 void tti_widen(tutti_dtype dtype, const void *src, void *dst, size_t n_elems);
 void tti_narrow(tutti_dtype dtype, const void *src, void *dst, size_t n_elems);
 
@@ -30,23 +30,23 @@ void tti_narrow(tutti_dtype dtype, const void *src, void *dst, size_t n_elems);
 void tti_narrow_in_place(tutti_dtype dtype, float *x, size_t n_elems);
 void tti_widen_in_place(tutti_dtype dtype, float *x, size_t first, size_t last);
 
-/* Scratch that tti_sum_block needs: a stack of blocks and one for the result. */
+/* Bytes of scratch for tti_sum_block: a stack of blocks and one for the result. */
 size_t tti_sum_scratch_bytes(void);
 
-/* The dtypes of a sum: of its terms and result, and of what additions give.  sum: wide_dtype(term),
- * or bf16 to round each partial sum; then the op is SUM, and term bf16, or f32 with values that fit
+/* The dtypes of a sum: of its terms and result, and of additions. sum: wide_dtype(term), or bf16 to
+ * round each partial sum; then the op is SUM, and term is bf16, or f32 with values that fit
  * bf16. */
 typedef struct tti_sum_dtypes {
     tutti_dtype term, sum;
 } tti_sum_dtypes;
 
-/* Terms of dtype, added in its wide dtype. */
+/* For terms of dtype that are added in its wide dtype. */
 tti_sum_dtypes tti_sum_dtypes_of(tutti_dtype dtype);
 
-/* A sum in dtypes.sum to dst in dtypes.term. */
+/* Converts a sum in dtypes.sum to dst in dtypes.term. */
 void tti_sum_result(tti_sum_dtypes dtypes, const void *sum, void *dst, size_t n_elems);
 
-/* A sum whose terms are given one after the other, at most TTI_SUM_BLOCK elements of each. */
+/* A sum whose terms are passed one after the other, at most TTI_SUM_BLOCK elements of each. */
 typedef struct tti_adder {
     tti_sum_dtypes dtypes;
     void (*combine)(void *dst, const void *a, const void *b, size_t n_elems);
@@ -56,18 +56,18 @@ typedef struct tti_adder {
     int n;
 } tti_adder;
 
-/* scratch: tti_sum_scratch_bytes, used until the end. */
+/* scratch: tti_sum_scratch_bytes, used until tti_adder_end. */
 tti_adder tti_adder_begin(tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems, void *scratch);
 
-/* The next term, which is read until the end, and the additions that follow it (sum_order.h). */
+/* Adds the next term, which is read until tti_adder_end, and does the additions that follow it
+ * (sum_order.h). */
 void tti_adder_add(tti_adder *adder, const void *term, int n_adds);
 
 /* The result in dtypes.term: in scratch, or the term itself if it is alone. */
 const void *tti_adder_end(tti_adder *adder);
 
-/* The terms of order, whose n_elems <= TTI_SUM_BLOCK elements start at srcs[i] + offset_bytes,
- * added in order.  Returns the result in dtypes.term: in scratch, or the term itself if it is
- * alone. */
+/* Adds the terms of order, whose n_elems <= TTI_SUM_BLOCK elements start at srcs[i] + offset_bytes.
+ * Returns the result in dtypes.term: in scratch, or the term itself if there is only one. */
 const void *tti_sum_block(const tti_sum_order *order, const void *const *srcs, size_t offset_bytes,
                           tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems, void *scratch);
 

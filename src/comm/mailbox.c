@@ -24,18 +24,18 @@ struct tti_mailbox {
     tutti_comm *comm;
     tti_slot *slots;
     int n_slots;
-    void *own;               /* of the communicator */
-    size_t own_bytes, n_own; /* with copies; of own */
-    char *copies;            /* of slots of other hosts that this rank fills */
+    void *own;               /* owned by the communicator */
+    size_t own_bytes, n_own; /* own_bytes: including copies; n_own: slots of own */
+    char *copies;            /* copies of slots on other hosts that this rank fills */
     tti_proxy *proxy;        /* NULL: on one host */
-    int *shown;              /* [n_ranks] what texts call rank i; NULL: i */
+    int *shown;              /* [n_ranks]: number of rank i in messages; NULL: i */
 };
 
 size_t tti_mailbox_room(size_t n_bytes) {
     return LINE + ((n_bytes + LINE - 1) & ~(size_t)(LINE - 1));
 }
 
-/* Bytes that each rank needs, and where its slots lie in them. */
+/* Computes the bytes that each rank needs, and the offsets of its slots. */
 static tutti_status lay_out(tti_mailbox *box, const tti_mailbox_slot *slots, size_t *offset,
                             size_t *most) {
     size_t *used = calloc((size_t)box->comm->n_ranks, sizeof *used);
@@ -65,7 +65,7 @@ static bool is_far(const tti_mailbox *box, int rank) {
     return tti_comm_host_of(box->comm, rank) != tti_comm_host_of(box->comm, box->comm->rank);
 }
 
-/* Empty copies of the slots of other hosts that this rank fills. */
+/* Allocates empty copies of the slots on other hosts that this rank fills. */
 static tutti_status make_copies(tti_mailbox *box) {
     size_t n_bytes = 0;
     for (int i = 0; i < box->n_slots; i++)
@@ -84,7 +84,7 @@ static tutti_status make_copies(tti_mailbox *box) {
     return TUTTI_OK;
 }
 
-/* Each rank shows the others of its host where its memory lies. */
+/* Each rank publishes the address of its memory to the other ranks of its host. */
 static tutti_status find_memory(tti_mailbox *box, void *own, size_t n_bytes, const size_t *offset) {
     tutti_comm *comm = box->comm;
     bool direct = false;
@@ -171,7 +171,7 @@ static void relax(void) {
 #endif
 }
 
-/* The link of comm is its user's: over hosts the proxy thread listens, to its own. */
+/* The user of comm uses its link.  Over hosts the proxy thread listens to its own link. */
 static tutti_status check(const tti_mailbox *box) {
     if (box->proxy) return tti_proxy_check(box->proxy);
     return box->comm->transport->check(box->comm->state);
@@ -207,7 +207,7 @@ static tutti_status sleep_until(const tti_mailbox *box, int index, uint32_t want
         struct timespec slice = {.tv_nsec = SLICE_NS};
         (void)TTI_FAULT_AT("mailbox.wait", box->comm->rank, -1);
         tutti_status st = check(box);
-        /* The last rank that filled the slot may have left since. */
+        /* The rank that filled the slot last may have left since. */
         if (st != TUTTI_OK && tti_slot_get(slot) != wanted) return st;
         syscall(SYS_futex, slot->memory, FUTEX_WAIT,
                 wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);
@@ -217,7 +217,7 @@ static tutti_status sleep_until(const tti_mailbox *box, int index, uint32_t want
     return TUTTI_OK;
 }
 
-/* Waits until the word is as wanted. */
+/* Waits until the word has the wanted value. */
 static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted) {
     const tutti_comm *comm = box->comm;
     for (int i = 0; i < SPINS; i++) {

@@ -18,17 +18,18 @@ typedef struct tti_mailbox_slot {
     int from;
 } tti_mailbox_slot;
 
-/* Collective, with the same slots [n_slots] on every rank, n_ranks >= 2.  comm is borrowed and must
- * outlive the mailbox; its memory goes with comm.  On success *out is owned by the caller. */
+/* Creates a mailbox with equal slots [n_slots] on every rank, n_ranks >= 2. Collective. comm is
+ * borrowed, owns the memory and must outlive the mailbox.  On success *out is owned by the
+ * caller. */
 TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mailbox_slot *slots,
                                                 int n_slots, tti_mailbox **out);
 void tti_mailbox_destroy(tti_mailbox *box);
 
-/* Sets the numbers of the ranks of comm in messages, [n_ranks]: for a subgroup, their
- * ranks in the whole group.  Without memory for them, messages keep the numbers of comm. */
+/* Sets the numbers of the ranks of comm in messages, [n_ranks]: for a subgroup, their ranks in the
+ * whole group.  If out of memory, messages keep the numbers of comm. */
 void tti_mailbox_show_as(tti_mailbox *box, const int *shown);
 
-/* Bytes of this rank's own slots, and of its copies of slots of other hosts. */
+/* Bytes of this rank's own slots, and of its copies of slots on other hosts. */
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 
 /* Bytes that a slot for n_bytes takes. */
@@ -37,20 +38,20 @@ size_t tti_mailbox_room(size_t n_bytes);
 /* The memory of this rank's own slots, which a device may pin; fills *n_bytes. */
 void *tti_mailbox_memory(const tti_mailbox *box, size_t *n_bytes);
 
-/* Several threads may make the calls below at once, each for its own slots.  They end with the
- * failure of the comm's group, when a rank of it has left, or with TUTTI_E_TIMEOUT. */
+/* Several threads may call the following functions concurrently, each for its own slots.  They fail
+ * if the comm's group fails, if one of its ranks has left, or with TUTTI_E_TIMEOUT. */
 
-/* Waits until the slot is empty and fills it: n_bytes as it was made. */
+/* Waits until the slot is empty and fills it with as many bytes as it was created with. */
 TUTTI_NODISCARD tutti_status tti_mailbox_put(tti_mailbox *box, int slot, const void *data);
 
-/* Whether a slot, one of this rank's, is full: then wait returns at once. */
+/* True if a slot of this rank is full: then wait returns at once. */
 bool tti_mailbox_is_full(const tti_mailbox *box, int slot);
 
-/* Waits until the slot, one of this rank's, is full; *data stays until it is freed. */
+/* Waits until a slot of this rank is full; *data is valid until it is freed. */
 TUTTI_NODISCARD tutti_status tti_mailbox_wait(tti_mailbox *box, int slot, const void **data);
 void tti_mailbox_free(tti_mailbox *box, int slot);
 
-/* Ends the waits of all ranks with this failure, whose text is tutti_last_error(). */
+/* Ends the waits of all ranks with this failure; the message is tutti_last_error(). */
 void tti_mailbox_fail(tti_mailbox *box, tutti_status status);
 
 #endif /* TTI_COMM_MAILBOX_H */

@@ -15,8 +15,8 @@ typedef struct tti_mesh_at {
     int data, stage, tensor;
 } tti_mesh_at;
 
-/* The view of one rank.  Each communicator joins the ranks that differ from this one only in the
- * named axes, numbered along them; NULL: this rank is alone there. */
+/* The view of one rank.  Each communicator contains the ranks that differ from this one only in the
+ * named axes, numbered along them; NULL: no other rank does. */
 typedef struct tti_mesh {
     tti_mesh_at size, at;
     tutti_comm *world;    /* borrowed: all ranks */
@@ -26,20 +26,19 @@ typedef struct tti_mesh {
     tutti_comm *model;    /* same data index; rank: stage * size.tensor + tensor */
 } tti_mesh;
 
-/* The grid of n_ranks with so many stages and tensor shards; false: n_ranks is not a multiple of
- * them.
- */
+/* The grid of n_ranks with n_stages and n_tensor; false: n_ranks is not a multiple of them. */
 bool tti_mesh_shape(int n_ranks, int n_stages, int n_tensor, tti_mesh_at *size);
 
 int tti_mesh_rank(const tti_mesh_at *size, const tti_mesh_at *at);
 tti_mesh_at tti_mesh_at_rank(const tti_mesh_at *size, int rank);
 
-/* Ranks of a model group, and the number of a place in it. */
+/* The number of ranks of a model group, and a rank's number in it. */
 int tti_mesh_n_model(const tti_mesh_at *size);
 int tti_mesh_model_rank(const tti_mesh_at *size, const tti_mesh_at *at);
 
-/* Collective over world, whose ranks form the mesh; NULL: a mesh of one.  World must outlive the
- * mesh.  On success fini frees *out; on failure there is nothing to free. */
+/* Creates the communicators of the mesh that the ranks of world form; NULL: a mesh of one rank.
+ * world must outlive the mesh.  On success fini frees *out; on failure there is nothing to free.
+ * Collective over world. */
 TUTTI_NODISCARD tutti_status tti_mesh_init(tutti_comm *world, const tti_mesh_at *size,
                                            tti_mesh *out);
 void tti_mesh_fini(tti_mesh *mesh);

@@ -1,7 +1,7 @@
 /* move.c - the calls that only move bytes: all_gather, broadcast, all_to_all, send, recv.
  *
- * If peers' memory is visible, each rank reads what it needs and a barrier ends the call; small
- * payloads travel in the agreement itself; otherwise the transport sends messages. */
+ * If peers' memory is visible, each rank reads what it needs and a barrier ends the call. Small
+ * payloads are part of the agreement itself.  Otherwise the transport sends messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +68,7 @@ static tutti_status broadcast_in_levels(const move *m, int root) {
     return st;
 }
 
-/* Along a ring, where each rank has two partners: in each round it passes on what it got last. */
+/* In a ring each rank has two partners: in each round it forwards what it received in the last. */
 static tutti_status gather_in_ring(const move *m) {
     tutti_comm *comm = m->comm;
     int n = tutti_comm_n_ranks(comm), rank = tutti_comm_rank(comm);
@@ -100,7 +100,7 @@ static tutti_status all_gather(move *m, tti_offer *offer) {
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
     char *own = m->dst + (size_t)rank * m->n_bytes;
-    if (own != m->src) memcpy(own, m->src, m->n_bytes); /* in place peers may be reading it */
+    if (own != m->src) memcpy(own, m->src, m->n_bytes); /* in place, peers may be reading it */
     if (!is_inline && !m->direct) return gather_unseen(m);
     if (!is_inline) tti_count_inside(comm, m->n_bytes * (size_t)(n_ranks - 1));
     for (int i = 1; i < n_ranks; i++) {
@@ -250,7 +250,7 @@ tutti_status tutti_comm_all_to_all(tutti_comm *comm, const void *src, void *dst,
     return tti_call_end(comm, all_to_all(&m, &offer));
 }
 
-/* The two sides first show each other their calls, so that both see a difference. */
+/* Both sides first exchange their calls, so that both detect a difference. */
 static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_message *body) {
     int rank = tutti_comm_rank(comm);
     tti_call theirs, want = *call;

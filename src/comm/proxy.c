@@ -1,9 +1,9 @@
-/* proxy.c - one thread with its own link; it has one message per direction in flight with each
- * rank of another host.
+/* proxy.c - one thread with its own link; it has one message per direction in flight with each rank
+ * of another host.
  *
- * A message is a notice (the slot, and whether it was filled or emptied), and after "filled" the
- * bytes.  The receiver always has room: the slot of a message is empty, otherwise the sender could
- * not have filled its copy.  So the thread waits only for the network. */
+ * A message is a notice (the slot, and whether it was filled or emptied); after "filled" the bytes
+ * follow. The receiver can always store them: the slot is empty, otherwise the sender could not
+ * have filled its copy.  So the thread waits only for the network. */
 #include "comm/proxy.h"
 
 #include <errno.h>
@@ -50,11 +50,11 @@ struct tti_proxy {
     int wake_fd;           /* -1: none */
     pthread_t thread;
     bool is_running;
-    _Atomic int delay_kind, delay_ms; /* of ranks that the thread hears of */
-    pthread_mutex_t lock;             /* over queues, stop, and what failed */
+    _Atomic int delay_kind, delay_ms; /* of the ranks that the thread waits for */
+    pthread_mutex_t lock;             /* guards the queues, stop and the failure */
     bool stop;
     int64_t stop_ns;
-    tutti_status asked; /* failure that a rank reported, to be sent to the others */
+    tutti_status asked; /* failure of a rank that must be sent to the others */
     tutti_status failed;
     char text[TEXT_BYTES];
 };
@@ -76,7 +76,7 @@ uint32_t tti_slot_get(const tti_slot *slot) {
 
 /* ---- failure ---- */
 
-/* Under the lock: the first one counts. */
+/* With the lock held: records the first failure. */
 static void note_failure(tti_proxy *c, tutti_status status) {
     if (c->failed != TUTTI_OK) return;
     c->failed = status;
@@ -109,7 +109,7 @@ void tti_proxy_fail(tti_proxy *c, tutti_status status) {
 static void enqueue(tti_proxy *c, int with, note what) {
     pthread_mutex_lock(&c->lock);
     peer *p = &c->peers[c->peer_of[with]];
-    TTI_ASSERT(p->n < p->cap); /* a slot has one thing to say at a time */
+    TTI_ASSERT(p->n < p->cap); /* a slot has at most one pending notice */
     p->queue[(p->first + p->n++) % p->cap] = what;
     pthread_mutex_unlock(&c->lock);
     wake(c);
@@ -177,7 +177,7 @@ static tutti_status take_in(tti_proxy *c, peer *p) {
 
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
 
-/* Looks at what has ended; *sending: whether something is on its way, or to be. */
+/* Handles completed messages; *sending: some are in flight or queued. */
 static tutti_status turn(tti_proxy *c, bool *sending) {
     *sending = false;
     for (int i = 0; i < c->n_peers; i++) {
@@ -189,14 +189,14 @@ static tutti_status turn(tti_proxy *c, bool *sending) {
     return TUTTI_OK;
 }
 
-/* Under the lock: something was given that has not begun. */
+/* With the lock held: true if a queued notice has not been sent yet. */
 static bool has_more(const tti_proxy *c) {
     for (int i = 0; i < c->n_peers; i++)
         if (c->peers[i].n > 0) return true;
     return false;
 }
 
-/* Sets *goes to whether the thread continues; returns a failure that a rank has reported. */
+/* Sets *goes_on to false if the thread must end; returns a failure that a rank has reported. */
 static tutti_status may_go_on(tti_proxy *c, bool sending, bool *goes_on) {
     uint64_t n;
     while (read(c->wake_fd, &n, sizeof n) < 0 && errno == EINTR) continue;

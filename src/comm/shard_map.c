@@ -21,7 +21,7 @@ static int power_of_two_from(int n) {
     return power;
 }
 
-/* Half of a tree is full of ranks, one for each leaf, and the others share the other half. */
+/* Half of a tree has one rank per leaf, and the other ranks share the other half. */
 static int subtree_first(int rank, int n_ranks) {
     int left = power_of_two_from(n_ranks), first = 0;
     while (rank > 0) {
@@ -117,7 +117,7 @@ void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out) {
         .n_ranks = n_ranks, .n_shards = power_of_two_from(n_ranks), .is_subtrees = true};
 }
 
-/* When rank is done with n shards. */
+/* Time at which rank has finished n shards. */
 typedef double (*done_fn)(const void *of, int rank, int n);
 
 static double done_by_weight(const void *of, int rank, int n) {
@@ -132,7 +132,7 @@ static double done_by_throughput(const void *of, int rank, int n) {
 
 /* A rank that could get the next shard. */
 typedef struct candidate {
-    double done_s; /* when it would be done with one more */
+    double done_s; /* time at which it would finish one more */
     int rank, n;   /* shards that it has */
 } candidate;
 
@@ -142,7 +142,7 @@ static bool comes_before(const candidate *a, const candidate *b) {
     return a->n < b->n || (a->n == b->n && a->rank < b->rank);
 }
 
-/* Restores the heap after its entry at changed. */
+/* Restores the heap after the entry at changed. */
 static void sink(candidate *heap, int n_ranks, int at) {
     for (;;) {
         int least = at;
@@ -215,9 +215,10 @@ tutti_status tti_shard_map_check(const tti_shard_map *shard_map, int n_ranks, in
     if (is_equal(shard_map) && n_shards >= n_ranks) return TUTTI_OK;
     for (int r = 0; r < n_ranks; r++)
         if (tti_shard_map_n_of(shard_map, r) < 1)
-            return tti_fail(TUTTI_E_INVALID,
-                            "the shard map gives rank %d %d shards, each needs one", r,
-                            tti_shard_map_n_of(shard_map, r));
+            return tti_fail(
+                TUTTI_E_INVALID,
+                "the shard map gives rank %d %d shards, but each rank needs at least one", r,
+                tti_shard_map_n_of(shard_map, r));
     return TUTTI_OK;
 }
 

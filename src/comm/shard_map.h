@@ -9,8 +9,8 @@
 
 #include "tutti/status.h"
 
-/* TTI_MAX_RANKS: of a communicator over several hosts.  TTI_MAX_HOST_RANKS: of a communicator
- * over the shared memory of one host. */
+/* TTI_MAX_RANKS: for a communicator over several hosts.  TTI_MAX_HOST_RANKS: for a communicator in
+ * the shared memory of one host. */
 enum { TTI_MAX_RANKS = 65536, TTI_MAX_HOST_RANKS = 4096 };
 
 /* A copy of the struct borrows the array of the original.  Equal runs and those of
@@ -41,18 +41,17 @@ int tti_shard_map_n_shards(const tti_shard_map *shard_map);
 int tti_shard_map_n_of(const tti_shard_map *shard_map, int rank);
 bool tti_shard_map_same(const tti_shard_map *a, const tti_shard_map *b);
 
-/* All ranks have the same number of shards, so that all do the same. */
+/* True if all ranks have the same number of shards. */
 bool tti_shard_map_is_even(const tti_shard_map *shard_map);
 
-/* Every rank has one subtree, all of the same size, so that its sums are like those of any other.
- */
+/* True if every rank has one subtree, all of the same size. */
 bool tti_shard_map_is_uniform(const tti_shard_map *shard_map);
 
 /* The longest run. */
 int tti_shard_map_most(const tti_shard_map *shard_map);
 
-/* A copy with an array of its own; frees what *to had, which must be zero or a shard map that owns
- * its array.  Errors: TUTTI_E_NOMEM, *to unchanged. */
+/* Copies a map with its own array; frees the array of *to, which must be zero or a map that owns
+ * its array.  TUTTI_E_NOMEM: *to is unchanged. */
 TUTTI_NODISCARD tutti_status tti_shard_map_copy(const tti_shard_map *from, tti_shard_map *to);
 
 /* Frees the array of a shard map that owns one, and sets all to zero. */
@@ -61,8 +60,8 @@ void tti_shard_map_free(tti_shard_map *shard_map);
 /* The runs of tti_shard_first.  1 <= n_ranks <= n_shards. */
 void tti_shard_map_equally(int n_ranks, int n_shards, tti_shard_map *out);
 
-/* Runs that are one subtree each, so that the tree over their shards adds ranks as
- * tti_sum_order_ranks does; how many shards they are, a power of two, follows from n_ranks. */
+/* Runs of one subtree each, such that the tree over their shards adds ranks as tti_sum_order_ranks
+ * does.  The number of shards, a power of two, follows from n_ranks. */
 void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out);
 
 /* Runs in proportion to weights (> 0, [n_ranks]): the largest of shards / weight is as small as it
@@ -70,14 +69,14 @@ void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out);
 TUTTI_NODISCARD tutti_status tti_shard_map_by_weight(const double *weights, int n_ranks,
                                                      int n_shards, tti_shard_map *out);
 
-/* Runs with which the slowest rank has done its micro-batch groups as early as can be; shards that
- * make no difference to that go where they are done first.  Depends on the throughputs alone.  The
- * caller frees out.  TUTTI_E_NOMEM. */
+/* Runs with which the slowest rank finishes its micro-batch groups as early as possible.  Shards
+ * that do not affect this go to the rank that finishes them first.  Depends only on the
+ * throughputs.  The caller frees out.  TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_shard_map_by_throughput(const tti_throughput *throughputs,
                                                          int n_ranks, int n_shards,
                                                          tti_shard_map *out);
 
-/* Seconds until the slowest rank has done its micro-batch groups. */
+/* Seconds until the slowest rank has finished its micro-batch groups. */
 double tti_shard_map_seconds(const tti_shard_map *shard_map, const tti_throughput *throughputs);
 
 /* TUTTI_E_INVALID unless it assigns n_shards shards to n_ranks ranks, in order, at least one each.

@@ -93,7 +93,7 @@ static tutti_status order_of(tutti_comm *comm, const tti_shard_map *shard_map) {
     return TUTTI_OK;
 }
 
-/* Small sums travel in the agreement itself: whether that is so must not depend on the rank. */
+/* True if the sum is part of the agreement itself; equal on all ranks. */
 static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc,
                         const tti_shard_map *shard_map, size_t n_bytes) {
     tti_partial partials[TTI_MAX_PARTIALS];
@@ -107,7 +107,7 @@ static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc,
     return true;
 }
 
-/* Each rank has one term, a subtree as large as any other's: then the tree over the ranks is the
+/* If each rank has one term, a subtree as large as any other's, then the tree over the ranks is the
  * upper part of the tree over the shards. */
 static tutti_status reduce_inside_agreement(tti_work *work, const tti_offer *offer,
                                             const tti_shard_map *shard_map, bool *done) {

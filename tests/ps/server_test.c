@@ -397,7 +397,7 @@ T_CASE(what_cannot_have_been_recorded) {
         tti_server_desc d = server_desc(&c, 1, 1);
         d.replay = bad[i];
         d.n_replay = 2;
-        T_FAILS(tti_server_create(&d, &server), TUTTI_E_INVALID, "cannot be");
+        T_FAILS(tti_server_create(&d, &server), TUTTI_E_INVALID, "is not valid");
         assert_null(server);
     }
     tti_server *server;
