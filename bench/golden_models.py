@@ -5,7 +5,8 @@ Trains exported models and compares the losses with PyTorch's.  FOLDER holds one
 model: the files of --form, one batch x.npy and y.npy, and golden.json with PyTorch's losses before
 each of ten steps of SGD and of AdamW in f64 and f32, and the loss of an evaluation before training
 (eval_loss).  Prints one line for each model and form: the largest relative deviation from the f64
-losses, beside that of PyTorch's f32.  Fails if one is larger than max(1e-5, 10 times PyTorch's).
+losses, beside that of PyTorch's f32.  Fails if one is larger than max(1e-5, 10 times PyTorch's),
+or than --limit.  --set adds a key to every job: --set parallel.devices=gpu trains on a GPU.
 """
 
 import argparse
@@ -38,8 +39,9 @@ def deviation(got, want):
 class Case:
     """One model in a temporary folder, with its batch as training and test split."""
 
-    def __init__(self, program, folder, work):
+    def __init__(self, program, folder, work, keys=()):
         self.program, self.folder, self.work = program, os.path.abspath(folder), work
+        self.keys = list(keys)
         with open(os.path.join(folder, "golden.json")) as file:
             self.golden = json.load(file)
         os.makedirs(work)
@@ -59,7 +61,7 @@ class Case:
                 "data.format=npy", "data.dir=" + self.work, "train.batch=%d" % self.rows,
                 "data.classes=%d" % self.golden["logits_shape"][-1], "train.steps=%d" % steps,
                 "parallel.shards=1", "schedule.warmup_steps=0", "schedule.name=constant",
-                "run.log_every=1", "run.dir=" + run, *more]
+                "run.log_every=1", "run.dir=" + run, *self.keys, *more]
         result = subprocess.run(args, cwd=self.work, capture_output=True, text=True)
         if result.returncode:
             raise RuntimeError("exit code %d: %s" % (result.returncode, result.stderr[-300:]))
@@ -82,16 +84,16 @@ class Case:
         return deviation([events(run, "end")[0]["loss"]], [self.golden["eval_loss"]])
 
 
-def compare(case, form):
-    """Texts of one line, and whether all is well."""
+def compare(case, form, limit):
+    """Texts of one line, and whether all is well.  limit None: that of f32."""
     if form == "eval.onnx":
         own = case.evaluation(form)
-        return ["eval %.1e" % own], own <= 1e-5
+        return ["eval %.1e" % own], own <= (limit or 1e-5)
     texts, good = [], True
     for name in OPTIMIZERS:
         theirs = deviation(case.golden[name + "_f32"], case.golden[name + "_f64"])
         own = case.training(form, name)
-        good = good and own <= max(1e-5, 10 * theirs)
+        good = good and own <= (limit or max(1e-5, 10 * theirs))
         texts.append("%s %.1e (PyTorch f32 %.1e)" % (name, own, theirs))
     return texts, good
 
@@ -102,6 +104,8 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--tutti", default="tutti")
     parser.add_argument("--form", action="append", choices=FORMS)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--limit", type=float)
     args = parser.parse_intermixed_args()
     program = os.path.abspath(args.tutti) if os.path.sep in args.tutti else args.tutti
     counts = {}
@@ -112,7 +116,8 @@ def main():
                 continue
             with tempfile.TemporaryDirectory() as work:
                 try:
-                    texts, good = compare(Case(program, folder, os.path.join(work, "d")), form)
+                    texts, good = compare(Case(program, folder, os.path.join(work, "d"), args.set),
+                                          form, args.limit)
                 except (RuntimeError, OSError, LookupError) as error:
                     texts, good = [str(error).strip()], False
             print("%-4s %-11s %-16s %s" % ("ok" if good else "FAIL", form, name, "  ".join(texts)),
