@@ -16,7 +16,8 @@ GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden")
 NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", "zoo", "frozen",
          "norms", "standardized", "windows", "choices", "places", "composed", "parts", "functions",
          "signs", "phases", "routed", "columns", "taken", "moved", "made", "returned", "written",
-         "shared", "fixed", "hidden", "matched", "gathered", "resized", "put")
+         "shared", "fixed", "hidden", "matched", "gathered", "resized", "put", "strided",
+         "positions")
 
 
 def flat(values):

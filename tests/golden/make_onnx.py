@@ -5,7 +5,7 @@ layers.onnx, operators of other exporters, with onnxruntime's results in onnx.js
 the fuzz target of the reader.
 
 Needs PyTorch, onnx and onnxruntime; the tests need only the files.  Names of source files and types
-of values in between are left out, which makes the files much smaller.
+of values in between (but those of make_pt2.TYPED) are left out, which makes the files much smaller.
 """
 
 import json
@@ -28,17 +28,17 @@ BATCH = torch.export.Dim("batch", min=1, max=4096)
 FORMS = {"cnn": ("train", "script", "eval"), "tokens": ("train", "eval"), "encoder": ("script",),
          "zoo": ("script",), "frozen": ("train", "script"), "norms": ("train", "script"),
          "standardized": ("train", "script"), "taken": ("train",),
-         "written": ("train",)}
+         "written": ("train",), "positions": ("train",)}
 
 
-def save(model, path, **more):
+def save(model, path, typed=False, **more):
     for node in model.graph.node:
         kept = [(p.key, p.value) for p in node.metadata_props if p.key in KEPT]
         del node.metadata_props[:]
         for key, value in kept:
             node.metadata_props.add(key=key, value=value)
     initial = {t.name for t in model.graph.initializer}
-    infos = [v for v in model.graph.value_info if v.name in initial]
+    infos = [v for v in model.graph.value_info if typed or v.name in initial]
     del model.graph.value_info[:]
     model.graph.value_info.extend(infos)
     onnx.save(model, path, **more)
@@ -65,7 +65,7 @@ def export(name, form):
                                 opset_version=18 if name == "zoo" else 23,
                                 dynamic_shapes=({0: BATCH},), optimize=form == "eval",
                                 verbose=False)
-    save(program.model_proto, path)
+    save(program.model_proto, path, name in make_pt2.TYPED)
 
 
 class Builder:

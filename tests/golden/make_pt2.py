@@ -5,8 +5,8 @@ results, and the seed of the fuzz target of the reader; only those that are name
 Needs PyTorch 2.8 or newer (the files here are of 2.15); the tests need only the files.  For each
 model: a batch, the losses of five SGD steps (lr 0.05) in f64 and f32, the loss and the first logits
 in evaluation before training; of "routed" also the losses of AdamW with weight decay 0.5.  Archives
-are written anew without example inputs, stack traces and the types of values inside the graph,
-which makes them much smaller; all entries stay uncompressed.
+are written anew without example inputs, stack traces and the types of values inside the graph
+(TYPED have them), which makes them much smaller; all entries stay uncompressed.
 """
 
 import copy
@@ -21,10 +21,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from pt2_shared import Fixed, Gathered, Hidden, Matched, Put, Resized, Shared
-from pt2_writes import Made, Moved, Returned, Written
+from pt2_writes import Made, Moved, Positions, Returned, Strided, Written
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N_ROWS = 4
+TYPED = ("positions",)
 
 
 class Cnn(nn.Module):
@@ -654,6 +655,10 @@ MODELS = {
     "resized": (Resized, lambda: torch.randn(N_ROWS, 2, 2, 3, 4),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "put": (Put, lambda: torch.randn(N_ROWS, 5, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "strided": (Strided, lambda: torch.randn(N_ROWS, 5, 6),
+                lambda: torch.randint(0, 5, (N_ROWS,))),
+    "positions": (Positions, lambda: torch.randn(N_ROWS, 5, 6),
+                  lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),
 }
 
@@ -690,7 +695,7 @@ def drop(value, key):
         drop(item, key)
 
 
-def save(program, path):
+def save(program, path, typed=False):
     whole = io.BytesIO()
     torch.export.save(program, whole)
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(path, "w") as target:
@@ -704,7 +709,7 @@ def save(program, path):
                 drop(graph["nodes"], "stack_trace")
                 named = {i["as_tensor"]["name"] for i in graph["inputs"]}
                 graph["tensor_values"] = {k: v for k, v in graph["tensor_values"].items()
-                                          if k in named}
+                                          if typed or k in named}
                 data["graph_module"]["module_call_graph"] = []
                 data = json.dumps(data).encode()
             target.writestr(zipfile.ZipInfo(name), data)
@@ -723,7 +728,7 @@ def main():
         rows = torch.export.Dim("batch", min=1, max=64)
         program = torch.export.export(model.train(), (x,), strict=False,
                                       dynamic_shapes=({0: rows},))
-        save(program, os.path.join(HERE, "pt2", name + ".pt2"))
+        save(program, os.path.join(HERE, "pt2", name + ".pt2"), name in TYPED)
         wide = copy.deepcopy(model).double().eval()
         with torch.no_grad():
             logits = wide(x.double() if x.is_floating_point() else x)

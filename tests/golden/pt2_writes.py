@@ -97,3 +97,59 @@ class Written(nn.Module):
         b = b + (y * h).sum(-1).detach()
         b = b * torch.tanh(h[torch.arange(x.shape[0])[:, None], k]).mean(-1)
         return self.o((y * b.softmax(1).unsqueeze(-1)).sum(1))
+
+
+class Strided(nn.Module):
+    """Writes to every second or third element and to views of all elements, with the gradients of
+    what stays; constants that are written through views, and copies of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.o = nn.Linear(6, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        h = self.a(x)
+        y = x.new_zeros(x.shape[0], 5, 8)
+        y[..., ::2] = h[..., ::2] * 0.3 - h[..., 1::2] * 0.7
+        y[..., 1::2] = h[..., 1::2] * 0.3 + h[..., ::2] * 0.7
+        y[:, 1::2, 1:8:3] += torch.tanh(h[:, :2, :3])
+        z = h * 1.5
+        z.view(-1, 5, 2, 4)[:, :, 1].mul_(0.5)
+        z.transpose(1, 2)[:, 0].add_(0.25)
+        z.unsqueeze(1)[:, :, ::4] = torch.sigmoid(h[:, None, :2])
+        z = torch.slice_scatter(z, y[..., :2], 2, 1, 8, 5)
+        level = x.new_zeros(4, 8)
+        level[:, 2].unsqueeze(1).fill_(1)
+        level.diagonal().add_(2)
+        turned = level.t().contiguous()
+        turned.mul_(0.5)
+        level.view(32)[::3].add_(0.25)
+        level.unfold(1, 2, 2)[..., 1].mul_(3)
+        level.to(torch.float32, copy=True).fill_(9)
+        return self.o(z * y * level.sum(0) + turned.sum(1) * h).mean(1)
+
+
+class Positions(nn.Module):
+    """Tables for the positions of each sample, of which only the types of values say which
+    dimension counts samples: a resized mask, and a table along dimension 1; as many heads as there
+    may be samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.p, self.o = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(16, 5)
+        self.r = nn.Parameter(torch.randn(8, 2, 4) * 0.3)
+
+    def forward(self, x):
+        n = x.shape[0]
+        mask = torch.nn.functional.interpolate(x.new_ones(1, n, 10, 4), size=(5, 2))[0]
+        at = mask.cumsum(1) * 2 + mask.cumsum(2)
+        at = torch.cat([torch.sin(at * (k + 1) / 3) for k in range(4)], -1)
+        h, keys = self.a(x), self.p(at)
+        both = torch.cat([h.view(n, 5, 2, 4), keys.view(n, 5, 2, 4)], -1)
+        rows, columns = (torch.arange(k, dtype=x.dtype) + 1 for k in (7, 4))
+        table = rows[:, None] / columns
+        table = torch.cat([torch.sin(table), torch.cos(table)], -1)[:, None].expand(-1, n, -1)
+        q = h.transpose(0, 1).view(5, n, 2, 4)
+        r = torch.einsum("ibh,hnd->ibnd", table, self.r)
+        weight = torch.tanh(torch.einsum("ibnd,jbnd->bnij", q, r)).mean(-1)
+        return self.o(both.flatten(2) * weight.sum(1).unsqueeze(-1)).mean(1)

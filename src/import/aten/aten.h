@@ -49,6 +49,9 @@ bool tti_argsort_ordered(tti_building *b, const tti_call *c);
 bool tti_cumsum_ordered(tti_building *b, const tti_call *c);
 
 /* The dimension of x that is the batch; -1: none is, or it is not known (aten_repeat.c). */
+/* Notes that the result is a view of all elements of argument 0, so that a write reaches them. */
+void tti_note_whole(const tti_building *b, const tti_call *c);
+
 int tti_batch_dim_of(tti_building *b, const tti_operand *x);
 
 /* Elements put to places of a constant (aten_scatter.c). */

@@ -92,8 +92,10 @@ static tutti_value *product(tti_building *b, const tti_operand *x, const tti_ope
 /* numpy's product: a vector is a row as the first operand, a column as the second. */
 static void matmul(tti_building *b, const tti_call *c) {
     tti_operand x = tti_repeat_over_batch(b, tti_operand_at(b, c, 0));
-    tti_operand y = tti_repeat_over_batch(b, tti_operand_at(b, c, 1));
+    tti_operand y = *tti_operand_at(b, c, 1);
     tutti_shape sx = tti_shape_of(&x), sy = tti_shape_of(&y);
+    if (sy.n_dims > 2 || (y.kind == TTI_OPERAND_HOST && y.host.batch_dim > 0))
+        y = tti_repeat_over_batch(b, &y); /* dimension 0 of one matrix is summed over */
     bool row = sx.n_dims == 1, column = sy.n_dims == 1;
     if (sx.n_dims < 1 || sy.n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (row) tti_do_reshape(b, &x, &TUTTI_SHAPE(1, sx.dim[0]), &x);

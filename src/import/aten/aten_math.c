@@ -572,13 +572,16 @@ static void glu(tti_building *b, const tti_call *c) {
 
 /* x as elem: floats of any width are f32 in the graph; numbers lose their fraction where elem has
  * none. */
-static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_operand *out) {
+static void convert(tti_building *b, const tti_call *c, tti_elem elem) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    tti_operand *out = c->out[0];
     if (!tti_good(b)) return;
     tti_elem from = tti_elem_of(x);
     if (x->kind == TTI_OPERAND_HOST) {
         tti_host made, whole, old = x->host;
         if (elem == from) {
             tti_set(out, x);
+            tti_note_whole(b, c);
             return;
         }
         if (!tti_host_new_like(b, elem, (tti_host *[]){&old}, 1, &made, &whole)) return;
@@ -603,20 +606,35 @@ static void convert(tti_building *b, const tti_operand *x, tti_elem elem, tti_op
     bool cuts = tti_elem_is_float(from) && !tti_elem_is_float(elem);
     if (cuts) value = tutti_cast(tti_graph_of(b), value, TUTTI_I32);
     if (tti_elem_is_float(elem)) value = tti_as_float(b, value);
-    if (value == own && elem == from)
-        tti_set(out, x);
-    else
+    if (value != own || elem != from) {
         set_like(b, out, value, elem, x);
+        return;
+    }
+    tti_set(out, x);
+    tti_note_whole(b, c);
 }
 
+/* self dtype copy: x itself if it has that type already, unless copy */
 static void to_dtype(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_elem elem = tti_has(c, 1) ? (tti_elem)tti_int_at(b, c, 1) : tti_elem_of(x);
-    convert(b, x, elem, c->out[0]);
+    bool copies = c->n_args > 2 && tti_bool_at(b, c, 2);
+    if (copies && tti_good(b) && elem == tti_elem_of(x) && x->kind != TTI_OPERAND_NUMBER)
+        tti_call_row(b, "aten.clone.default", c->arg[0], 1, c->out, 1);
+    else
+        convert(b, c, elem);
+}
+
+static void to_copy(tti_building *b, const tti_call *c) {
+    tti_call own = *c;
+    tti_arg copies = tti_bool_arg(true);
+    own.arg[2] = &copies;
+    own.n_args = 3;
+    to_dtype(b, &own);
 }
 
 static void type_as(tti_building *b, const tti_call *c) {
-    convert(b, tti_operand_at(b, c, 0), tti_elem_of(tti_operand_at(b, c, 1)), c->out[0]);
+    convert(b, c, tti_elem_of(tti_operand_at(b, c, 1)));
 }
 
 /* ---- rows ---- */
@@ -744,26 +762,26 @@ const tti_operator tti_operators_math[] = {
      .build = pow_pair,
      .fold = fold_pow},
     {.target = "aten.to.dtype",
-     .signature = "self dtype non_blocking!=False copy!=False memory_format!",
+     .signature = "self dtype non_blocking!=False copy=False memory_format!",
      .build = to_dtype,
      .fold = to_dtype,
      .view = true},
     {.target = "aten.to.dtype_layout",
      .signature = "self dtype=None layout!=None device!=None pin_memory!=None non_blocking!=False "
-                  "copy!=False memory_format!=None",
+                  "copy=False memory_format!=None",
      .build = to_dtype,
      .fold = to_dtype,
      .view = true},
     {.target = "aten.to.device",
-     .signature = "self dtype=None device! non_blocking!=False copy!=False memory_format!=None",
+     .signature = "self dtype=None device! non_blocking!=False copy=False memory_format!=None",
      .build = to_dtype,
      .fold = to_dtype,
      .view = true},
     {.target = "aten._to_copy.default",
      .signature = "self dtype=None layout!=None device!=None pin_memory!=None non_blocking!=False "
                   "memory_format!=None",
-     .build = to_dtype,
-     .fold = to_dtype},
+     .build = to_copy,
+     .fold = to_copy},
     {.target = "aten.type_as.default",
      .signature = "self other",
      .build = type_as,

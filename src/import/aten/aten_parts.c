@@ -119,6 +119,27 @@ static bool sample_diagonal(tti_building *b, const tti_operand *x, int64_t offse
     return true;
 }
 
+/* The diagonal of a constant, as a view.  perm: its two dimensions are the last ones; from: the
+ * row, the column and the number of its elements. */
+static void host_diagonal(const tti_operand *x, const int64_t *perm, const int64_t from[3],
+                          tti_operand *out) {
+    tti_host made = x->host;
+    int k = made.shape.n_dims - 2;
+    for (int d = 0; d < k; d++) {
+        made.shape.dim[d] = x->host.shape.dim[perm[d]];
+        made.stride[d] = x->host.stride[perm[d]];
+    }
+    int64_t down = x->host.stride[perm[k]], across = x->host.stride[perm[k + 1]];
+    made.offset += from[0] * down + from[1] * across;
+    made.shape.n_dims = k + 1;
+    made.shape.dim[k] = from[2];
+    made.stride[k] = down + across;
+    made.of_batch = made.of_batch && k > 0 && perm[0] == 0;
+    made.batch_dim = 0;
+    x->host.use->shared = true;
+    tti_set_host(out, &made);
+}
+
 /* self offset dim1 dim2: the two dimensions become one, the last. */
 static void diagonal(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
@@ -138,6 +159,10 @@ static void diagonal(tti_building *b, const tti_call *c) {
     int64_t n = TTI_MIN(rows - ids[0], columns - ids[1]);
     tti_host places;
     if (n < 1) tti_refuse(b, "the offset is out of range");
+    if (tti_good(b) && x->kind == TTI_OPERAND_HOST) {
+        host_diagonal(x, perm, (int64_t[]){ids[0], ids[1], n}, c->out[0]);
+        return;
+    }
     if (!tti_good(b) || !tti_host_new(b, TTI_ELEM_I64, &TUTTI_SHAPE(n), &places)) return;
     for (int64_t i = 0; i < n; i++) places.data[i] = (double)((ids[0] + i) * columns + ids[1] + i);
     tti_operand index = {.kind = TTI_OPERAND_HOST, .host = places};
@@ -170,6 +195,39 @@ static void put_part(tti_building *b, const tti_call *c, const tti_operand *x,
         set_result(b, c, op(b, "aten.cat.default", ARGS(list_of(b, parts, n), num(dim))));
 }
 
+/* The same of every step-th element from start on: rows of step elements, of which the first is
+ * replaced, and what is left of the last one. */
+static void put_steps(tti_building *b, const tti_call *c, const tti_operand *x,
+                      const tti_operand *source, int dim, const int64_t range[2]) {
+    int64_t start = range[0], step = range[1], n = tti_shape_of(source).dim[dim];
+    tutti_shape shape = tti_shape_of(x), wide = shape;
+    tti_operand *parts[4];
+    int k = 0;
+    if (shape.n_dims == TUTTI_MAX_DIMS)
+        tti_refuse(b, "a step in a tensor of %d dimensions is not supported", shape.n_dims);
+    if (!tti_good(b)) return;
+    int64_t n_rows = TTI_MIN(n, (shape.dim[dim] - start) / step), at = start + n_rows * step;
+    if (start > 0) parts[k++] = slice_of(b, x, dim, 0, start);
+    if (n_rows > 0) {
+        wide.n_dims++;
+        for (int d = wide.n_dims - 1; d > dim; d--) wide.dim[d] = shape.dim[d - 1];
+        wide.dim[dim] = n_rows;
+        wide.dim[dim + 1] = step;
+        tti_operand *rows = slice_of(b, x, dim, start, at), *joined[2];
+        rows =
+            op(b, "aten.reshape.default", ARGS(of(rows), tti_ints_arg(b, wide.dim, wide.n_dims)));
+        joined[0] = op(b, "aten.unsqueeze.default",
+                       ARGS(of(slice_of(b, source, dim, 0, n_rows)), num(dim + 1)));
+        joined[1] = slice_of(b, rows, dim + 1, 1, step);
+        rows = op(b, "aten.cat.default", ARGS(list_of(b, joined, 2), num(dim + 1)));
+        parts[k++] = op(b, "aten.flatten.using_ints", ARGS(of(rows), num(dim), num(dim + 1)));
+    }
+    if (n > n_rows) parts[k++] = slice_of(b, source, dim, n_rows, n), at++;
+    if (at < shape.dim[dim]) parts[k++] = slice_of(b, x, dim, at, shape.dim[dim]);
+    if (tti_good(b))
+        set_result(b, c, op(b, "aten.cat.default", ARGS(list_of(b, parts, k), num(dim))));
+}
+
 /* self src dim start end step */
 static void slice_scatter(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *source = tti_operand_at(b, c, 1);
@@ -180,10 +238,21 @@ static void slice_scatter(tti_building *b, const tti_call *c) {
     if (end < 0) end = TTI_MAX(end + n, 0);
     start = TTI_MIN(start, n);
     end = TTI_MAX(TTI_MIN(end, n), start);
-    if (tti_int_at(b, c, 5) != 1) tti_refuse(b, "a step is not supported");
-    if (tti_good(b) && tti_shape_of(source).dim[dim] != end - start)
+    int64_t step = tti_int_at(b, c, 5);
+    if (step < 1) tti_refuse(b, "step %lld", (long long)step);
+    if (!tti_good(b)) return;
+    step = TTI_MIN(step, TTI_MAX(n, 1));
+    int64_t count = (end - start + step - 1) / step;
+    if (tti_shape_of(source).n_dims != tti_shape_of(x).n_dims ||
+        tti_shape_of(source).dim[dim] != count)
         tti_refuse(b, "the shape of the source does not match");
-    if (tti_good(b)) put_part(b, c, x, source, dim, start);
+    if (!tti_good(b)) return;
+    if (count == 0)
+        tti_set(c->out[0], x);
+    else if (step == 1)
+        put_part(b, c, x, source, dim, start);
+    else
+        put_steps(b, c, x, source, dim, (int64_t[]){start, step});
 }
 
 /* self src dim index */

@@ -115,11 +115,28 @@ static tutti_value *resize_axis(tti_building *b, tutti_value *x, int dim, const 
     return tti_weigh_along(b, x, dim, matrix, m->n_out);
 }
 
+/* The call with an image for each sample, where argument 0 is a constant that repeats for them. */
+typedef struct over_batch {
+    tti_operand x;
+    tti_arg arg;
+    tti_call call;
+} over_batch;
+
+static const tti_call *take_samples(tti_building *b, const tti_call *c, over_batch *own) {
+    own->x = tti_repeat_over_batch(b, tti_operand_at(b, c, 0));
+    own->arg = tti_operand_arg(&own->x);
+    own->call = *c;
+    own->call.arg[0] = &own->arg;
+    return &own->call;
+}
+
 /* input output_size [align_corners] scales...: of the n dimensions after the channels.  list:
  * argument with all scales, -1: each has an argument of its own from `scales` on. */
 static void interpolate(tti_building *b, const tti_call *c, axis_map kind, int n, int scales,
                         bool is_list) {
-    tutti_shape shape = tti_shape_of(tti_operand_at(b, c, 0));
+    over_batch own;
+    c = take_samples(b, c, &own);
+    tutti_shape shape = tti_shape_of(&own.x);
     int64_t size[TUTTI_MAX_DIMS] = {0};
     if (tti_good(b) && shape.n_dims != n + 2)
         tti_refuse(b, "a tensor of %d dimensions is expected", n + 2);
@@ -174,7 +191,9 @@ static void bicubic_aa_vec(tti_building *b, const tti_call *c) {
 
 /* With an op of its own where the ratio is that of the sizes. */
 static void bilinear_of(tti_building *b, const tti_call *c, bool is_list) {
-    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
+    over_batch own;
+    c = take_samples(b, c, &own);
+    tutti_shape s = tti_shape_of(&own.x);
     int64_t size[2];
     bool by_size = tti_has(c, 1) && !tti_has(c, 3) && (is_list || !tti_has(c, 4)) && s.n_dims == 4;
     if (!by_size) {
@@ -217,7 +236,9 @@ static void nearest_exact_vec(tti_building *b, const tti_call *c) {
 
 /* A whole factor, the same for both dimensions, has an op of its own. */
 static void nearest_of(tti_building *b, const tti_call *c, bool is_list) {
-    tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
+    over_batch own;
+    c = take_samples(b, c, &own);
+    tutti_shape s = tti_shape_of(&own.x);
     int64_t size[2] = {0};
     bool whole = s.n_dims == 4 && tti_has(c, 1) && s.dim[2] > 0 && s.dim[3] > 0;
     if (whole) {
@@ -381,6 +402,29 @@ static void unfold(tti_building *b, const tti_call *c) {
     set_result(b, c, tutti_permute(b->graph, value, perm, n));
 }
 
+/* The same of a constant: its windows look at its memory. */
+static void fold_unfold(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    int64_t size = tti_int_at(b, c, 2), step = tti_int_at(b, c, 3);
+    if (tti_good(b) && x->kind != TTI_OPERAND_HOST) tti_refuse(b, "a number is not a tensor");
+    if (!tti_good(b)) return;
+    tti_host made = x->host;
+    int n = made.shape.n_dims, dim = tti_dim_at(b, c, 1, n);
+    if (tti_good(b) &&
+        (n < 1 || n == TUTTI_MAX_DIMS || size < 1 || size > made.shape.dim[dim] || step < 1))
+        tti_refuse(b, "size or step does not fit the tensor");
+    if (!tti_good(b)) return;
+    made.of_batch = made.of_batch && dim > 0;
+    if (made.batch_dim == dim) made.batch_dim = 0;
+    made.shape.n_dims = n + 1;
+    made.shape.dim[n] = size;
+    made.stride[n] = made.stride[dim];
+    made.shape.dim[dim] = (made.shape.dim[dim] - size) / step + 1;
+    made.stride[dim] *= step;
+    x->host.use->shared = true;
+    tti_set_host(c->out[0], &made);
+}
+
 /* self kernel_size dilation padding stride: [N,C,H,W] -> [N, C kernel, windows]. */
 static void im2col(tti_building *b, const tti_call *c) {
     int64_t kernel[2], dilation[2], padding[2], stride[2], count[2];
@@ -497,7 +541,11 @@ const tti_operator tti_operators_resize[] = {
     ROW("reflection_pad2d.default", "self padding", pad_reflect),
     ROW("replication_pad1d.default", "self padding", pad_replicate),
     ROW("replication_pad2d.default", "self padding", pad_replicate),
-    ROW("unfold.default", "self dimension size step", unfold),
+    {.target = "aten.unfold.default",
+     .signature = "self dimension size step",
+     .build = unfold,
+     .fold = fold_unfold,
+     .view = true},
     ROW("im2col.default", "self kernel_size dilation padding stride", im2col),
     ROW("pixel_shuffle.default", "self upscale_factor", pixel_shuffle),
     ROW("pixel_unshuffle.default", "self downscale_factor", pixel_unshuffle),

@@ -64,17 +64,21 @@ static int place_after(const tutti_shape *from, const tutti_shape *to, int d) {
 static void host_reshape(tti_building *b, const tti_host *x, const tutti_shape *to,
                          tti_operand *out) {
     tti_host made;
-    if (is_dense(x)) {
+    int64_t stride[TUTTI_MAX_DIMS], n = 1;
+    bool is_view = tti_host_n(x) > 0 && tti_host_view_strides(x, to, stride);
+    if (is_view) {
         made = *x;
         x->use->shared = true;
     } else if (!tti_host_copy(b, x, &made)) {
         return;
     }
-    int64_t n = 1;
     made.of_batch = x->of_batch && to->n_dims > 0 && to->dim[0] % b->batch == 0;
     set_batch_dim(&made, x->batch_dim > 0 ? place_after(&x->shape, to, x->batch_dim) : -1);
     made.shape = *to;
-    for (int d = to->n_dims - 1; d >= 0; d--) made.stride[d] = n, n *= to->dim[d];
+    for (int d = to->n_dims - 1; d >= 0; d--) {
+        made.stride[d] = is_view ? stride[d] : n;
+        n *= to->dim[d];
+    }
     tti_set_host(out, &made);
 }
 
@@ -184,6 +188,30 @@ void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start,
 
 /* ---- views ---- */
 
+/* Notes which elements of argument 0 the result has, so that a write to it reaches the whole. */
+static void note_view(const tti_building *b, const tti_call *c, tti_view_part part) {
+    tti_operand *out = c->out[0];
+    if (!tti_good(b) || !out || out->kind == TTI_OPERAND_NUMBER || c->arg[0]->kind != TTI_ARG_VALUE)
+        return;
+    out->part = part;
+    out->part.base = c->arg[0]->value + 1;
+}
+
+void tti_note_whole(const tti_building *b, const tti_call *c) {
+    note_view(b, c, (tti_view_part){.is_whole = true});
+}
+
+static void note_part(const tti_building *b, const tti_call *c, int dim, int64_t start,
+                      int64_t step) {
+    note_view(b, c, (tti_view_part){.dim = dim, .start = start, .step = step});
+}
+
+static void note_permuted(const tti_building *b, const tti_call *c, const int *perm, int n) {
+    tti_view_part part = {.is_whole = true, .is_permuted = true};
+    for (int d = 0; d < n; d++) part.perm[d] = (int8_t)perm[d];
+    note_view(b, c, part);
+}
+
 /* The shape of a list argument. */
 static tutti_shape shape_at(tti_building *b, const tti_call *c, int k) {
     tutti_shape shape = {0};
@@ -194,10 +222,18 @@ static tutti_shape shape_at(tti_building *b, const tti_call *c, int k) {
 static void view(tti_building *b, const tti_call *c) {
     tutti_shape to = shape_at(b, c, 1);
     tti_do_reshape(b, tti_operand_at(b, c, 0), &to, c->out[0]);
+    tti_note_whole(b, c);
 }
 
-static void same(tti_building *b, const tti_call *c) {
+/* The same elements; PyTorch copies them if they do not lie together. */
+static void reshape(tti_building *b, const tti_call *c) {
+    tutti_shape to = shape_at(b, c, 1);
+    tti_do_reshape(b, tti_operand_at(b, c, 0), &to, c->out[0]);
+}
+
+static void alias(tti_building *b, const tti_call *c) {
     tti_set(c->out[0], tti_operand_at(b, c, 0));
+    tti_note_whole(b, c);
 }
 
 static void detach(tti_building *b, const tti_call *c) {
@@ -216,6 +252,14 @@ static void clone(tti_building *b, const tti_call *c) {
         return;
     }
     tti_set_value(b, c->out[0], tti_value_of(b, x), x->elem, x->of_input || x->rows > 0);
+}
+
+static void contiguous(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0);
+    if (x->kind == TTI_OPERAND_HOST && !is_dense(&x->host))
+        clone(b, c);
+    else
+        tti_set(c->out[0], x);
 }
 
 static void flatten(tti_building *b, const tti_call *c) {
@@ -253,6 +297,7 @@ static void unflatten(tti_building *b, const tti_call *c) {
         for (int i = 0; i < (d == dim ? sizes.n_dims : 1); i++)
             to.dim[to.n_dims++] = d == dim ? sizes.dim[i] : from.dim[d];
     tti_do_reshape(b, x, &to, c->out[0]);
+    tti_note_whole(b, c);
 }
 
 /* x with a dimension of 1 more. */
@@ -270,6 +315,7 @@ static void add_dim(tti_building *b, const tti_operand *x, int dim, tti_operand 
 static void unsqueeze(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     add_dim(b, x, tti_dim_at(b, c, 1, tti_shape_of(x).n_dims + 1), c->out[0]);
+    tti_note_whole(b, c);
 }
 
 static void select_at(tti_building *b, const tti_operand *x, int dim, int64_t index,
@@ -298,6 +344,7 @@ static void squeeze(tti_building *b, const tti_call *c) {
         c->n_args < 2)
         drop &= ~1u; /* a batch of one row stays a batch */
     squeeze_dims(b, x, drop, c->out[0]);
+    tti_note_whole(b, c);
 }
 
 static void permute(tti_building *b, const tti_call *c) {
@@ -312,6 +359,7 @@ static void permute(tti_building *b, const tti_call *c) {
     if (n != n_dims || seen != (1u << n_dims) - 1)
         tti_refuse(b, "dims is not a permutation of %d dimensions", n_dims);
     tti_do_permute(b, x, perm, c->out[0]);
+    note_permuted(b, c, perm, n_dims);
 }
 
 /* self source destination: one dimension to another place. */
@@ -324,6 +372,7 @@ static void movedim(tti_building *b, const tti_call *c) {
         perm[d] = d == to ? from : k++;
     }
     tti_do_permute(b, x, perm, c->out[0]);
+    note_permuted(b, c, perm, n);
 }
 
 static void swap_dims(tti_building *b, const tti_operand *x, int p, int q, tti_operand *out) {
@@ -337,19 +386,25 @@ static void swap_dims(tti_building *b, const tti_operand *x, int p, int q, tti_o
         out->turned = from.value;
 }
 
+static void transpose_dims(tti_building *b, const tti_call *c, int p, int q) {
+    int perm[TUTTI_MAX_DIMS], n = tti_shape_of(tti_operand_at(b, c, 0)).n_dims;
+    for (int d = 0; d < n; d++) perm[d] = d == p ? q : d == q ? p : d;
+    swap_dims(b, tti_operand_at(b, c, 0), p, q, c->out[0]);
+    note_permuted(b, c, perm, n);
+}
+
 static void transpose(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, 0);
-    int n = tti_shape_of(x).n_dims;
-    swap_dims(b, x, tti_dim_at(b, c, 1, n), tti_dim_at(b, c, 2, n), c->out[0]);
+    int n = tti_shape_of(tti_operand_at(b, c, 0)).n_dims;
+    transpose_dims(b, c, tti_dim_at(b, c, 1, n), tti_dim_at(b, c, 2, n));
 }
 
 /* t: of two dimensions at most; numpy_T: all reversed; mT: the last two. */
 static void t(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (tti_shape_of(x).n_dims == 2)
-        swap_dims(b, x, 0, 1, c->out[0]);
+        transpose_dims(b, c, 0, 1);
     else
-        tti_set(c->out[0], x);
+        alias(b, c);
 }
 
 static void reverse(tti_building *b, const tti_call *c) {
@@ -365,20 +420,10 @@ static void swap_last(tti_building *b, const tti_call *c) {
     if (n < 2)
         tti_refuse(b, "a tensor of %d dimensions is not supported", n);
     else
-        swap_dims(b, x, n - 2, n - 1, c->out[0]);
+        transpose_dims(b, c, n - 2, n - 1);
 }
 
 /* ---- parts ---- */
-
-/* Notes which part of argument 0 the result is, so that a write to it reaches the whole. */
-static void note_part(const tti_call *c, int dim, int64_t start, bool selected) {
-    tti_operand *out = c->out[0];
-    if (!out || out->kind == TTI_OPERAND_NUMBER || c->arg[0]->kind != TTI_ARG_VALUE) return;
-    out->base = c->arg[0]->value + 1;
-    out->part_dim = dim;
-    out->part_start = start;
-    out->selected = selected;
-}
 
 /* start and end as Python takes them. */
 static void slice(tti_building *b, const tti_call *c) {
@@ -396,7 +441,7 @@ static void slice(tti_building *b, const tti_call *c) {
     end = TTI_MAX(TTI_MIN(end, n), start);
     step = TTI_MIN(step, TTI_MAX(n, 1));
     tti_do_slice(b, x, dim, start, (end - start + step - 1) / step, step, c->out[0]);
-    if (step == 1 && tti_good(b)) note_part(c, dim, start, false);
+    note_part(b, c, dim, start, step);
 }
 
 static void narrow(tti_building *b, const tti_call *c) {
@@ -406,7 +451,7 @@ static void narrow(tti_building *b, const tti_call *c) {
     if (start < 0) start += n;
     if (start < 0 || len < 0 || start > n || len > n - start) tti_refuse(b, "outside the tensor");
     tti_do_slice(b, x, dim, start, len, 1, c->out[0]);
-    if (tti_good(b)) note_part(c, dim, start, false);
+    note_part(b, c, dim, start, 1);
 }
 
 /* Element index of dim, without that dimension. */
@@ -439,7 +484,8 @@ static void select_int(tti_building *b, const tti_call *c) {
     int dim = tti_dim_at(b, c, 1, shape.n_dims);
     int64_t index = tti_int_at(b, c, 2);
     select_at(b, x, dim, index, c->out[0]);
-    if (tti_good(b)) note_part(c, dim, index < 0 ? index + shape.dim[dim] : index, true);
+    if (index < 0) index += shape.dim[dim];
+    note_view(b, c, (tti_view_part){.dim = dim, .start = index, .step = 1, .selected = true});
 }
 
 static void unbind(tti_building *b, const tti_call *c) {
@@ -692,8 +738,8 @@ static void flip(tti_building *b, const tti_call *c) {
 
 const tti_operator tti_operators_shape[] = {
     VIEW("view.default", "self size", view),
-    VIEW("reshape.default", "self shape", view),
-    VIEW("_unsafe_view.default", "self size", view),
+    VIEW("reshape.default", "self shape", reshape),
+    VIEW("_unsafe_view.default", "self size", reshape),
     VIEW("flatten.using_ints", "self start_dim=0 end_dim=-1", flatten),
     VIEW("unflatten.int", "self dim sizes", unflatten),
     VIEW("unsqueeze.default", "self dim", unsqueeze),
@@ -710,8 +756,8 @@ const tti_operator tti_operators_shape[] = {
     VIEW("mT.default", "self", swap_last),
     VIEW("matrix_H.default", "self", swap_last),
     VIEW("adjoint.default", "self", swap_last),
-    VIEW("alias.default", "self", same),
-    VIEW("contiguous.default", "self memory_format!", same),
+    VIEW("alias.default", "self", alias),
+    VIEW("contiguous.default", "self memory_format!", contiguous),
     VIEW("detach.default", "self", detach),
     VIEW("slice.Tensor", "self dim=0 start=None end=None step=1", slice),
     VIEW("narrow.default", "self dim start length", narrow),

@@ -225,6 +225,28 @@ static void put_type(tti_json *j, const char *name, const tti_input_spec *spec) 
     tti_json_end(j);
 }
 
+/* What the file says of the dimensions of values in between: "b" of the batch, "n" a number, "?"
+ * any other. */
+static tutti_status put_dims(tti_json *j, const char *path, const tti_block *block,
+                             const labels *l) {
+    if (!block->dims) return TUTTI_OK;
+    bool *is_input = calloc((size_t)block->n_values + 1, sizeof *is_input);
+    if (!is_input) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    for (int i = 0; i < block->n_inputs; i++)
+        if (block->inputs[i] >= 0) is_input[block->inputs[i]] = true;
+    tti_json_object(j, "dims");
+    for (int i = 0; i < block->n_values; i++) {
+        const tti_known_dims *known = &block->dims[i];
+        char text[TUTTI_MAX_DIMS + 1] = {0};
+        for (int d = 0; d < known->n_dims; d++)
+            text[d] = known->of_batch >> d & 1 ? 'b' : known->fixed >> d & 1 ? 'n' : '?';
+        if (known->n_dims > 0 && !is_input[i]) tti_json_text(j, l->label[i], text);
+    }
+    tti_json_end(j);
+    free(is_input);
+    return TUTTI_OK;
+}
+
 static void put_input_spec(tti_json *j, const tti_input_spec *spec, const char *name) {
     static const char *const keys[] = {[TTI_SPEC_PARAM] = "parameter",
                                        [TTI_SPEC_BUFFER] = "buffer",
@@ -379,6 +401,7 @@ static tutti_status put_program(tti_json *j, const saving *s) {
             if (p->inputs[i].kind == TTI_SPEC_INPUT)
                 put_type(j, l.label[p->main.inputs[i]], &p->inputs[i]);
         tti_json_end(j);
+        st = put_dims(j, p->path, &p->main, &l);
         tti_json_end(j);
         tti_json_object(j, "signature");
         tti_json_array(j, "input_specs");

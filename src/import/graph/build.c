@@ -15,47 +15,61 @@
 
 /* ---- calls ---- */
 
-/* After a write to a slice: concatenates the elements before it, the slice, and the elements after
- * it into a new value of the whole; likewise for every enclosing slice. */
-static void write_whole(tti_building *b, const tti_operand *part) {
-    while (tti_good(b) && part->base > 0) {
-        tti_operand *whole = &b->values[part->base - 1];
-        tutti_shape shape = tti_shape_of(whole);
-        if (whole->kind != TTI_OPERAND_GRAPH || whole->group != part->group) return;
-        bool any = tti_of_batch(whole) || tti_of_batch(part);
-        tutti_value *old = any ? tti_batch_value(b, whole) : tti_value_of(b, whole);
-        tutti_value *new = any ? tti_batch_value(b, part) : tti_value_of(b, part), *parts[3];
-        int dim = part->part_dim, n = 0;
-        if (part->selected) {
-            tutti_shape wide = shape;
-            wide.dim[dim] = 1;
-            new = tutti_reshape(b->graph, new, &wide);
-        }
-        int64_t len = new ? tutti_value_type(new).shape.dim[dim] : 0;
-        int64_t end = part->part_start + len, after = part->is_whole ? 0 : shape.dim[dim] - end;
-        if (part->part_start > 0) parts[n++] = tutti_slice(b->graph, old, dim, 0, part->part_start);
-        parts[n++] = tti_as_float(b, new);
-        if (after > 0) parts[n++] = tutti_slice(b->graph, old, dim, end, after);
+/* old with the elements of the part replaced by new, which has the shape of the part. */
+static tutti_value *put_back(tti_building *b, const tti_operand *whole, const tti_view_part *part,
+                             tutti_value *old, tutti_value *new) {
+    tutti_graph *g = b->graph;
+    tutti_shape shape = tti_shape_of(whole);
+    int dim = part->dim, perm[TUTTI_MAX_DIMS];
+    if (part->is_permuted) {
+        for (int d = 0; d < shape.n_dims; d++) perm[part->perm[d]] = d;
+        return tutti_permute(g, new, perm, shape.n_dims);
+    }
+    if (part->is_whole) return tutti_reshape(g, new, &shape);
+    if (part->selected) {
+        tutti_shape wide = shape;
+        wide.dim[dim] = 1;
+        new = tutti_reshape(g, new, &wide);
+    }
+    tti_operand x = {0}, source = {0}, made = {0};
+    tti_set_value(b, &x, old, whole->elem, tti_of_batch(whole));
+    tti_set_value(b, &source, new, whole->elem, tti_of_batch(whole));
+    if (!tti_good(b)) return NULL;
+    int64_t n = tutti_value_type(new).shape.dim[dim];
+    const tti_arg args[] = {tti_operand_arg(&x),
+                            tti_operand_arg(&source),
+                            tti_int_arg(dim),
+                            tti_int_arg(part->start),
+                            tti_int_arg(part->start + (n - 1) * part->step + 1),
+                            tti_int_arg(part->step)};
+    if (n == 0) return old;
+    tti_call_row(b, "aten.slice_scatter.default", args, TTI_COUNT(args), (tti_operand *[]){&made},
+                 1);
+    return tti_good(b) ? tti_value_of(b, &made) : NULL;
+}
+
+/* After a write to a view: the value of the whole that has the new elements; likewise for every
+ * view around it. */
+static void write_whole(tti_building *b, const tti_operand *view) {
+    while (tti_good(b) && view->part.base > 0) {
+        tti_operand *whole = &b->values[view->part.base - 1];
+        if (whole->kind != TTI_OPERAND_GRAPH || whole->group != view->group) return;
+        bool any = tti_of_batch(whole) || tti_of_batch(view);
         tti_operand made = *whole;
-        made.value = n > 1 ? tutti_concat(b->graph, parts, n, dim) : parts[0];
+        tutti_value *old = any ? tti_batch_value(b, whole) : tti_value_of(b, whole);
+        tutti_value *new = any ? tti_batch_value(b, view) : tti_value_of(b, view);
         made.of_input = any;
         made.rows = 0;
         made.folded = made.is_noise = false;
+        if (tti_good(b))
+            made.value =
+                put_back(b, &made, &view->part, tti_as_float(b, old), tti_as_float(b, new));
         made.stamp = b->writes[whole->group];
         made.spec = 0;
         tti_check_graph(b);
         *whole = made;
-        part = whole;
+        view = whole;
     }
-}
-
-/* made is in the place of old: the same part of the same tensor. */
-static void keep_place(tti_operand *made, const tti_operand *old) {
-    made->base = old->base;
-    made->part_dim = old->part_dim;
-    made->part_start = old->part_start;
-    made->selected = old->selected;
-    made->is_whole = old->is_whole;
 }
 
 /* A constant of which a part is about to depend on inputs: the part and what it is a part of become
@@ -63,16 +77,16 @@ static void keep_place(tti_operand *made, const tti_operand *old) {
  * taken in a way that is not known. */
 static bool replace_constant(tti_building *b, tti_operand *part, bool of_batch) {
     const double *data = part->host.data;
-    int group = -1, at = part->base;
+    int group = -1, at = part->part.base;
     tti_operand *whole = NULL;
-    for (; at > 0; at = whole->base) {
+    for (; at > 0; at = whole->part.base) {
         whole = &b->values[at - 1];
         if (whole->kind != TTI_OPERAND_HOST || whole->host.data != data) return false;
     }
     if (!whole || tti_host_n(&whole->host) == 0) return false;
     part->host.use->replaced = true;
     for (tti_operand *x = part; tti_good(b) && x;
-         x = x->base > 0 ? &b->values[x->base - 1] : NULL) {
+         x = x->part.base > 0 ? &b->values[x->part.base - 1] : NULL) {
         tti_operand made = {0}, old = *x;
         tutti_shape shape = tti_shape_of(x);
         bool rows = of_batch && shape.n_dims > 0 && shape.dim[0] == b->batch;
@@ -80,7 +94,7 @@ static bool replace_constant(tti_building *b, tti_operand *part, bool of_batch) 
         tti_set_value(b, &made, tti_as_float(b, value), tti_elem_of(x), rows);
         if (group < 0) group = made.group;
         made.group = group;
-        keep_place(&made, &old);
+        made.part = old.part;
         *x = made;
     }
     return tti_good(b);
@@ -109,7 +123,7 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
         *made = *self;
         return;
     }
-    if (self->kind == TTI_OPERAND_HOST && self->base > 0 && self->host.use->shared &&
+    if (self->kind == TTI_OPERAND_HOST && self->part.base > 0 && self->host.use->shared &&
         !replace_constant(b, self, tti_of_batch(made)) && !tti_good(b))
         return;
     if (self->kind == TTI_OPERAND_HOST && self->host.use->shared) {
@@ -121,10 +135,10 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
     if (self->kind == TTI_OPERAND_GRAPH) {
         made->group = self->group;
         made->stamp = ++b->writes[self->group];
-        keep_place(made, self);
+        made->part = self->part;
         made->of_buffer = self->of_buffer;
     }
-    if (made->kind == TTI_OPERAND_HOST && self->kind == TTI_OPERAND_GRAPH && self->base > 0) {
+    if (made->kind == TTI_OPERAND_HOST && self->kind == TTI_OPERAND_GRAPH && self->part.base > 0) {
         tti_elem elem = self->elem;
         tutti_shape shape = tti_shape_of(self);
         tti_host wide;
@@ -162,10 +176,49 @@ static bool keeps_elements(const tti_operator *row) {
            strncmp(row->target, "aten.clone", 10) == 0;
 }
 
+/* A result that is no view has its own memory, which matters where constants are written to. */
+static void own_memory(tti_building *b, const tti_call *c) {
+    for (int i = 0; i < c->n_outs && tti_good(b); i++) {
+        tti_operand *out = c->out[i];
+        if (!out || out->kind != TTI_OPERAND_HOST) continue;
+        for (int k = 0; k < c->n_args; k++) {
+            const tti_operand *x = tti_operand_named(b, c->arg[k]);
+            tti_host copy;
+            if (!x || x->kind != TTI_OPERAND_HOST || x->host.data != out->host.data) continue;
+            if (tti_host_copy(b, &out->host, &copy)) out->host = copy;
+            break;
+        }
+    }
+}
+
 static void share_input(const tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_named(b, tti_arg_at(c, 0));
     for (int i = 0; x && x->input > 0 && i < c->n_outs; i++)
         if (c->out[i] && c->out[i]->kind == TTI_OPERAND_GRAPH) c->out[i]->input = x->input;
+}
+
+tti_known_dims tti_known_result(const tti_building *b, int i) {
+    const tti_block *block = b->block;
+    const tti_op_call *call = b->call;
+    bool known = block && block->dims && call && i < call->n_outs && call->outs[i] >= 0;
+    return known ? block->dims[call->outs[i]] : (tti_known_dims){0};
+}
+
+/* A constant result that repeats along the dimension that the file's shapes say is the batch's:
+ * operators that compute constants do not always know where it is. */
+static void note_batch(tti_building *b, const tti_call *c) {
+    for (int i = 0; i < c->n_outs; i++) {
+        tti_host *x = c->out[i] && c->out[i]->kind == TTI_OPERAND_HOST ? &c->out[i]->host : NULL;
+        tti_known_dims known = tti_known_result(b, i);
+        if (!x || known.n_dims != x->shape.n_dims || __builtin_popcount(known.of_batch) != 1)
+            continue;
+        int d = __builtin_ctz(known.of_batch);
+        if (x->of_batch || x->batch_dim > 0 || x->shape.dim[d] != b->batch ||
+            !tti_host_repeats(x, d))
+            continue;
+        x->of_batch = d == 0;
+        x->batch_dim = d;
+    }
 }
 
 bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classes,
@@ -192,21 +245,21 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
         c.out[i] = call->outs[i] >= 0 ? &b->values[call->outs[i]] : NULL;
     tti_operand *result = c.out[0];
     if (in_place) c.out[0] = &written;
-    if (!in_place && tti_reuse_call(b, row, &c)) return;
-    if (!tti_apply_row(b, row, &c)) return;
-    if (!in_place) tti_keep_call(b, row, &c);
+    bool reused = !in_place && tti_reuse_call(b, row, &c);
+    if (!reused && !tti_apply_row(b, row, &c)) return;
+    if (!in_place && !reused) tti_keep_call(b, row, &c);
+    if (!in_place) note_batch(b, &c);
+    if (reused) return;
     if (row->view && !in_place) share_group(b, &c);
+    if (!row->view && !in_place && b->keeps_repeats) own_memory(b, &c);
     if (keeps_elements(row) && !in_place) share_input(b, &c);
     if (in_place) write_back(b, &c, &written);
     if (!in_place || !result) return;
     *result = written;
-    result->is_whole = written.kind == TTI_OPERAND_GRAPH && c.arg[0]->kind == TTI_ARG_VALUE;
-    if (result->is_whole) { /* x.mul_(y) is x: a later write to it is one to x */
-        result->base = c.arg[0]->value + 1;
-        result->part_dim = 0;
-        result->part_start = 0;
-        result->selected = false;
-    }
+    result->part.is_whole = false;
+    if (written.kind == TTI_OPERAND_GRAPH && c.arg[0]->kind == TTI_ARG_VALUE)
+        /* x.mul_(y) is x: a later write to it is one to x */
+        result->part = (tti_view_part){.base = c.arg[0]->value + 1, .is_whole = true};
 }
 
 static void run_block(tti_building *b, const tti_block *block, tti_operand *values);
@@ -229,11 +282,11 @@ bool tti_run_inner(tti_building *b, const tti_block *inner, tti_operand *inputs,
     }
     for (int i = 0; i < inner->n_inputs; i++)
         if (inner->inputs[i] >= 0) own[inner->inputs[i]] = inputs[i];
-    for (int i = 0; i < inner->n_values; i++) own[i].base = 0; /* of other values */
+    for (int i = 0; i < inner->n_values; i++) own[i].part.base = 0; /* of other values */
     if (tti_good(b)) run_block(b, inner, own);
     for (int i = 0; tti_good(b) && i < inner->n_outputs; i++) {
         results[i] = *tti_operand_of(b, &inner->outputs[i]);
-        results[i].base = 0; /* a number of the inner block */
+        results[i].part.base = 0; /* a number of the inner block */
     }
     for (int i = 0; tti_good(b) && i < inner->n_inputs; i++)
         if (inner->inputs[i] >= 0 && is_replaced(&inputs[i], &own[inner->inputs[i]]))
@@ -274,10 +327,10 @@ static void take_write(tti_building *b, const tti_op_call *call, const tti_arg *
     if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
     tti_operand *x = &b->values[arg->value], made = *written;
     if (!is_replaced(x, written) || (x->kind == TTI_OPERAND_GRAPH && !x->of_buffer)) return;
-    if (x->kind == TTI_OPERAND_HOST && x->base > 0)
+    if (x->kind == TTI_OPERAND_HOST && x->part.base > 0)
         tti_refuse(b, "its inner graph writes to a part of a constant, which is not supported");
     if (stops_gradients(call)) stop_gradient(b, &made);
-    keep_place(&made, x);
+    made.part = x->part;
     *x = made;
     if (x->kind == TTI_OPERAND_GRAPH) write_whole(b, x);
 }

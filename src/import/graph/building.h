@@ -51,6 +51,18 @@ typedef enum tti_order_role {
     TTI_ORDER_ENDS     /* the running sums of those */
 } tti_order_role;
 
+/* Which elements of another value a view has. */
+typedef struct tti_view_part {
+    int base;      /* number + 1 of the value of whose memory this is a view; 0: none */
+    int dim;       /* the view has every step-th element of dimension dim from start on .. */
+    int64_t start; /* .. which a selection (selected) removed */
+    int64_t step;
+    bool selected;
+    bool is_whole;    /* it has all elements: in their order, or .. */
+    bool is_permuted; /* .. dimension d is dimension perm[d] of the base */
+    int8_t perm[TUTTI_MAX_DIMS];
+} tti_view_part;
+
 typedef struct tti_operand {
     tti_operand_kind kind;
     tti_host host;
@@ -73,11 +85,7 @@ typedef struct tti_operand {
     bool is_complex;  /* value has pairs of real numbers, in one more dimension, the last */
     bool is_noise;    /* uniform random numbers in 0 .. 1, plus noise_shift */
     double noise_shift;
-    int base;           /* number + 1 of the value of whose memory this is a view; 0: none */
-    int part_dim;       /* if base: the view begins at part_start of dimension part_dim .. */
-    int64_t part_start; /* .. which a selection (selected) removed */
-    bool selected;
-    bool is_whole;  /* if base: the view is all of that value, which a call in place returned */
+    tti_view_part part;
     int spec;       /* number + 1 of the tensor of the file among the inputs; 0: none */
     bool of_buffer; /* the elements of a buffer that the model changes (changes.c) */
     int input;      /* number + 1 of the user's input whose elements these are; 0: none */
@@ -184,6 +192,9 @@ bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classe
  * a failure.  An input that the block writes to becomes what it has written. */
 bool tti_run_inner(tti_building *b, const tti_block *block, tti_operand *inputs,
                    tti_operand *results);
+
+/* What the file says of the dimensions of result i of the current call. */
+tti_known_dims tti_known_result(const tti_building *b, int i);
 
 /* Output i of a call, which may be unused or absent. */
 void tti_set_result(tti_building *b, const tti_op_call *call, int i, const tti_operand *x);
@@ -376,7 +387,8 @@ tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double l
  * of x [..,1,..] along dim. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x);
 tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim);
-/* x; a host tensor with a batch_dim becomes a value of the graph with a row for each sample. */
+/* x; a host tensor that repeats for the samples becomes a value of the graph with a row for each of
+ * them. */
 tti_operand tti_repeat_over_batch(tti_building *b, const tti_operand *x);
 
 /* ---- host_tensor.c ---- */
@@ -411,6 +423,11 @@ void tti_round_all(tti_elem elem, double *x, int64_t n);
 int64_t tti_to_int(double x); /* without its fraction, at most 2^53 in size; 0 for NaN */
 /* The elements of x repeated to shape, as a view. */
 bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shape, tti_host *out);
+/* Strides of a view of x with the shape to, of as many elements; false: these elements are no view,
+ * and PyTorch copies them too.  Dimensions of x that lie one after the other form a run, which
+ * dimensions of to divide. */
+bool tti_host_view_strides(const tti_host *x, const tutti_shape *to,
+                           int64_t stride[TUTTI_MAX_DIMS]);
 /* numpy's rule; false where the shapes do not match, which is recorded. */
 bool tti_host_broadcast(tti_building *b, const tutti_shape *x, const tutti_shape *y,
                         tutti_shape *out);

@@ -107,6 +107,8 @@ bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
     if (!tti_host_new(b, x->elem, &x->shape, out)) return false;
     tti_host_walk from = tti_host_begin(x);
     tti_host_take(&from, out->data, n);
+    out->of_batch = x->of_batch;
+    out->batch_dim = x->batch_dim;
     return true;
 }
 
@@ -163,6 +165,29 @@ bool tti_host_expand(tti_building *b, const tti_host *x, const tutti_shape *shap
     }
     x->use->shared = true;
     *out = made;
+    return true;
+}
+
+bool tti_host_view_strides(const tti_host *x, const tutti_shape *to,
+                           int64_t stride[TUTTI_MAX_DIMS]) {
+    int t = to->n_dims - 1;
+    int64_t n_run = 1, n_to = 1, unit = 0;
+    bool in_run = false;
+    for (int d = x->shape.n_dims - 1; d >= 0; d--) {
+        if (!in_run) unit = x->stride[d];
+        in_run = true;
+        n_run *= x->shape.dim[d];
+        bool ends = d == 0 || (x->shape.dim[d - 1] != 1 && x->stride[d - 1] != n_run * unit);
+        if (!ends) continue;
+        for (; t >= 0 && (n_to < n_run || to->dim[t] == 1); t--) {
+            stride[t] = n_to * unit;
+            n_to *= to->dim[t];
+        }
+        if (n_to != n_run) return false;
+        n_run = n_to = 1;
+        in_run = false;
+    }
+    for (; t >= 0; t--) stride[t] = 1; /* of a scalar */
     return true;
 }
 

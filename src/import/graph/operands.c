@@ -378,8 +378,13 @@ static tutti_value *repeat_constant(tti_building *b, const tti_host *x) {
 
 tti_operand tti_repeat_over_batch(tti_building *b, const tti_operand *x) {
     tti_operand out = *x;
-    if (x->kind == TTI_OPERAND_HOST && x->host.batch_dim > 0 && tti_good(b))
+    if (x->kind != TTI_OPERAND_HOST || !tti_good(b)) return out;
+    bool in_front = x->host.of_batch && x->host.shape.n_dims > 0 &&
+                    x->host.shape.dim[0] == b->batch && repeats_along(b, &x->host, 0);
+    if (x->host.batch_dim > 0)
         tti_set_value(b, &out, repeat_constant(b, &x->host), tti_elem_of(x), true);
+    else if (in_front)
+        tti_set_value(b, &out, tti_as_float(b, tti_batch_value(b, x)), tti_elem_of(x), true);
     return out;
 }
 
@@ -497,7 +502,9 @@ void tti_set_live(tti_building *b, tti_operand *out, tutti_value *live) {
 
 void tti_set(tti_operand *out, const tti_operand *x) {
     if (x->kind == TTI_OPERAND_HOST) x->host.use->shared = true;
-    if (out) *out = *x;
+    if (!out) return;
+    *out = *x;
+    out->part = (tti_view_part){0}; /* the caller says what a write to out reaches */
 }
 
 const char *tti_layer_name_of(tti_building *b) {

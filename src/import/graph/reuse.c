@@ -209,7 +209,7 @@ void tti_keep_call(tti_building *b, const tti_operator *row, const tti_call *c) 
     for (int i = 0; outs && i < c->n_outs; i++) {
         if (!c->out[i]) continue;
         outs[i] = *c->out[i];
-        outs[i].base = 0; /* numbers of this block */
+        outs[i].part.base = 0; /* numbers of this block */
     }
     if (outs) keep(b, &k, &(entry){.outs = outs});
 }

@@ -133,6 +133,86 @@ static tutti_status read_info(const tti_onnx *m, tti_pb message, bool with_type,
     return TUTTI_OK;
 }
 
+/* The symbol of the batch: that of dimension 0 of the first input that has one; "": none. */
+static const char *batch_symbol(const tti_onnx *m) {
+    for (int i = 0; i < m->n_specs; i++) {
+        const tti_import_shape *shape = &m->specs[i].shape;
+        if (m->specs[i].kind == TTI_SPEC_INPUT && shape->n_dims > 0 && shape->symbol[0])
+            return strcmp(shape->symbol[0], "?") == 0 ? "" : shape->symbol[0];
+    }
+    return "";
+}
+
+/* Adds a dimension of a TensorShapeProto to what is known. */
+static tutti_status know_dim(const tti_onnx *m, tti_pb message, const char *symbol,
+                             tti_known_dims *known) {
+    tti_pb_field f;
+    bool more;
+    uint8_t bit = (uint8_t)(1u << known->n_dims++);
+    for (;;) {
+        TTI_TRY(tti_onnx_next_field(m, &message, "a value's type", &f, &more));
+        if (!more) return TUTTI_OK;
+        if (f.number == 1 && f.wire == TTI_PB_VARINT) known->fixed |= bit;
+        if (f.number == 2 && f.wire == TTI_PB_BYTES && is_text(&f.bytes, symbol))
+            known->of_batch |= bit;
+    }
+}
+
+/* The message of field 1 or 2 of a TypeProto or a TensorTypeProto; *found is false without one. */
+static tutti_status message_at(const tti_onnx *m, tti_pb message, uint32_t number, tti_pb *out,
+                               bool *found) {
+    tti_pb_field f;
+    bool more;
+    *found = false;
+    for (;;) {
+        TTI_TRY(tti_onnx_next_field(m, &message, "a value's type", &f, &more));
+        if (!more) return TUTTI_OK;
+        if (f.number != number || f.wire != TTI_PB_BYTES) continue;
+        *out = f.bytes;
+        *found = true;
+    }
+}
+
+/* What a ValueInfoProto of the graph says of dimensions; types of any kind are passed over. */
+static tutti_status read_known(tti_onnx *m, tti_pb message, const char *name) {
+    tti_known_dims known = {0};
+    tti_pb_field f;
+    bool more, found;
+    tti_pb part = message;
+    const char *symbol = batch_symbol(m);
+    static const uint32_t path[] = {2, 1, 2}; /* type, tensor_type, shape */
+    if (!symbol[0]) return TUTTI_OK;          /* a fixed batch */
+    for (size_t i = 0; i < TTI_COUNT(path); i++) {
+        TTI_TRY(message_at(m, part, path[i], &part, &found));
+        if (!found) return TUTTI_OK;
+    }
+    for (;;) {
+        TTI_TRY(tti_onnx_next_field(m, &part, "a value's type", &f, &more));
+        if (!more) break;
+        if (f.number != 1 || f.wire != TTI_PB_BYTES) continue;
+        if (known.n_dims == TUTTI_MAX_DIMS) return TUTTI_OK;
+        TTI_TRY(know_dim(m, f.bytes, symbol, &known));
+    }
+    int number = known.n_dims | known.of_batch << 8 | known.fixed << 16;
+    return tti_onnx_names_put(&m->dims, name, number) ? TUTTI_OK : tti_onnx_no_memory(m);
+}
+
+/* The same for the values of the main block. */
+static tutti_status take_known(tti_onnx *m) {
+    tti_block *main = &m->program->main;
+    const tti_onnx_names *names = &m->main.values;
+    tti_known_dims *dims = tti_arena_alloc(m->arena, ((size_t)main->n_values + 1) * sizeof *dims);
+    if (!dims) return tti_onnx_no_memory(m);
+    for (int i = 0; i < names->n; i++) {
+        int known = tti_onnx_names_find(&m->dims, names->name[i]), value = names->number[i];
+        if (known >= 0 && value >= 0 && value < main->n_values)
+            dims[value] = (tti_known_dims){(uint8_t)(known & 0xff), (uint8_t)(known >> 8 & 0xff),
+                                           (uint8_t)(known >> 16 & 0xff)};
+    }
+    main->dims = dims;
+    return TUTTI_OK;
+}
+
 static tutti_status add_mark(tti_onnx *m, const value_info *v) {
     if (!v->has_mark) return TUTTI_OK;
     return tti_onnx_names_put(&m->marked, v->name, (int)v->marks) ? TUTTI_OK
@@ -214,6 +294,7 @@ static tutti_status read_graph(tti_onnx *m, tti_pb graph) {
             if (f.number != 13) continue;
             TTI_TRY(read_info(m, f.bytes, false, &v));
             TTI_TRY(add_mark(m, &v));
+            TTI_TRY(read_known(m, f.bytes, v.name));
         }
     TTI_TRY(tti_onnx_nodes(m, graph));
     return read_outputs(m, graph);
@@ -299,7 +380,8 @@ static tutti_status finish(tti_onnx *m) {
     size_t n = (size_t)m->n_specs;
     p->inputs = tti_arena_copy(m->arena, m->specs, n * sizeof *p->inputs);
     if (!p->inputs && n > 0) return tti_onnx_no_memory(m);
-    return tti_onnx_finish_block(m, &m->main, m->spec_values, m->n_specs, &p->main);
+    TTI_TRY(tti_onnx_finish_block(m, &m->main, m->spec_values, m->n_specs, &p->main));
+    return take_known(m);
 }
 
 static tutti_status read_program(tti_onnx *m, tti_pb message) {
@@ -334,6 +416,7 @@ tutti_status tti_onnx_read(const uint8_t *bytes, size_t n_bytes, const char *pat
     tti_onnx_names_free(&m.function_names);
     tti_onnx_names_free(&m.file_names);
     tti_onnx_names_free(&m.marked);
+    tti_onnx_names_free(&m.dims);
     free(m.specs);
     free(m.spec_values);
     free(m.functions);

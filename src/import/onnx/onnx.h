@@ -76,6 +76,7 @@ typedef struct tti_onnx {
     tti_onnx_names file_names;
 
     tti_onnx_names marked; /* kinds of tensors by the exporter's annotations */
+    tti_onnx_names dims;   /* what value_info says of dimensions, as a number (onnx.c) */
     const char *signature; /* PyTorch's list of parameters and buffers; NULL: none */
     bool is_torch;
 } tti_onnx;

@@ -125,19 +125,26 @@ static void unsqueeze(tti_building *b, const tti_call *c) {
 
 /* ---- repeating ---- */
 
-/* A shape as a list, of which the first number may stand for the batch. */
-static tti_arg shape_arg(tti_building *b, const tutti_shape *s, bool of_batch) {
-    tti_arg list = tti_ints_arg(b, s->dim, s->n_dims);
-    tti_operand *first = tti_room(b, sizeof *first);
-    if (!tti_good(b) || !of_batch || s->n_dims < 1 || s->dim[0] != tti_batch_rows(b)) return list;
-    tti_set_number(first, (double)s->dim[0], TTI_ELEM_I64, true);
-    ((tti_arg *)(uintptr_t)list.items)[0] = tti_operand_arg(first);
-    return list;
+/* Bits of the numbers of a shape, argument k, that stand for the batch: those that the file says of
+ * the result, or the first one if it was computed from a shape. */
+static unsigned batch_items(const tti_building *b, const tti_call *c, int k, int n) {
+    const tti_operand *x = tti_operand_named(b, c->arg[k]);
+    tti_known_dims known = tti_known_result(b, 0);
+    unsigned guessed = tti_has_fixed_batch(b) || (x && x->of_shape);
+    return known.n_dims == n ? known.of_batch | (guessed & ~(unsigned)known.fixed) : guessed;
 }
 
-static bool is_of_shape(const tti_building *b, const tti_call *c, int k) {
-    const tti_operand *x = tti_operand_named(b, c->arg[k]);
-    return tti_has_fixed_batch(b) || (x && x->of_shape);
+/* A shape as a list, of which the numbers of the bits of_batch may stand for the batch. */
+static tti_arg shape_arg(tti_building *b, const tutti_shape *s, unsigned of_batch) {
+    tti_arg list = tti_ints_arg(b, s->dim, s->n_dims);
+    for (int d = 0; d < s->n_dims && tti_good(b); d++) {
+        if (!(of_batch >> d & 1u) || s->dim[d] != tti_batch_rows(b)) continue;
+        tti_operand *size = tti_room(b, sizeof *size);
+        if (!size) return list;
+        tti_set_number(size, (double)s->dim[d], TTI_ELEM_I64, true);
+        ((tti_arg *)(uintptr_t)list.items)[d] = tti_operand_arg(size);
+    }
+    return list;
 }
 
 /* input shape: both broadcast to each other */
@@ -147,7 +154,7 @@ static void expand(tti_building *b, const tti_call *c) {
     if (!read_shape(b, c, 1, &to)) return;
     tutti_shape asked = to;
     if (!tti_host_broadcast(b, &from, &asked, &to)) return;
-    tti_arg list = shape_arg(b, &to, is_of_shape(b, c, 1));
+    tti_arg list = shape_arg(b, &to, batch_items(b, c, 1, to.n_dims));
     if (tti_good(b))
         tti_call_row(b, "aten.expand.default", (tti_arg[]){*c->arg[0], list}, 2, c->out, 1);
 }
@@ -156,7 +163,7 @@ static void expand(tti_building *b, const tti_call *c) {
 static void tile(tti_building *b, const tti_call *c) {
     tutti_shape times;
     if (!read_shape(b, c, 1, &times)) return;
-    tti_arg list = shape_arg(b, &times, is_of_shape(b, c, 1));
+    tti_arg list = shape_arg(b, &times, batch_items(b, c, 1, times.n_dims));
     if (tti_good(b))
         tti_call_row(b, "aten.repeat.default", (tti_arg[]){*c->arg[0], list}, 2, c->out, 1);
 }

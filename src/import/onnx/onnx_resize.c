@@ -149,7 +149,7 @@ static bool resized_as_images(tti_building *b, const tti_call *c, const resizing
 }
 
 static void resize(tti_building *b, const tti_call *c) {
-    const tti_operand *x = tti_operand_at(b, c, X);
+    const tti_operand own = tti_repeat_over_batch(b, tti_operand_at(b, c, X)), *x = &own;
     tutti_shape s = tti_shape_of(x);
     axis axes[TUTTI_MAX_DIMS];
     resizing r = {.how = tti_text_at(b, c, HOW),

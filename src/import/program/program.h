@@ -72,6 +72,14 @@ typedef struct tti_op_call {
     int n_outs;
 } tti_op_call;
 
+/* What the file says about the dimensions of a value: bits of dimensions.  Those in neither mask,
+ * and all if n_dims is 0, are unknown. */
+typedef struct tti_known_dims {
+    uint8_t n_dims;
+    uint8_t of_batch; /* the size is the symbol of the batch */
+    uint8_t fixed;    /* the size is a number */
+} tti_known_dims;
+
 struct tti_block {
     const int *inputs; /* values */
     int n_inputs;
@@ -81,6 +89,7 @@ struct tti_block {
     int n_outputs;
     const char *const *names; /* [n_values] */
     int n_values;
+    const tti_known_dims *dims; /* [n_values]; NULL: nothing is known */
 };
 
 /* A shape whose dimensions may be symbols: dim -1, with its text in symbol. */

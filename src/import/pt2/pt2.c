@@ -22,15 +22,22 @@ static tutti_status no_memory(const char *what) {
 
 /* ---- tensor metadata ---- */
 
-/* "Symbol('s77', positive=True)" or "s77" -> "s77"; NULL for anything that is not a single symbol.
- */
-static const char *symbol_of(tti_arena *arena, const char *text) {
+/* "Symbol('s77', positive=True)" or "s77": where "s77" begins; *n is its length, at most 64, or 0
+ * for anything that is not a single symbol. */
+static const char *find_symbol(const char *text, size_t *n) {
     if (strncmp(text, "Symbol(", 7) == 0) text += 7;
     if (*text == '\'') text++;
-    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-    bool ends = text[n] == '\0' || strchr("',)", text[n]);
-    if (n == 0 || !ends) return NULL;
-    return tti_arena_printf(arena, "%.*s", (int)TTI_MIN(n, 64), text);
+    *n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    if (text[*n] != '\0' && !strchr("',)", text[*n])) *n = 0;
+    *n = TTI_MIN(*n, 64);
+    return text;
+}
+
+/* That symbol, in the arena; NULL: it is none. */
+static const char *symbol_of(tti_arena *arena, const char *text) {
+    size_t n;
+    const char *symbol = find_symbol(text, &n);
+    return n > 0 ? tti_arena_printf(arena, "%.*s", (int)n, symbol) : NULL;
 }
 
 /* One size: a number, or a symbol where *symbol is given room. */
@@ -320,6 +327,69 @@ static tutti_status read_output_spec(tti_program_file *p, const json_t *object, 
     return copy_text(p, name, &spec->name);
 }
 
+/* The symbol of the batch: that of dimension 0 of the first input that has one; NULL: none. */
+static const char *batch_symbol(const tti_program_file *p) {
+    for (int i = 0; i < p->main.n_inputs; i++)
+        if (p->inputs[i].kind == TTI_SPEC_INPUT && p->inputs[i].shape.n_dims > 0 &&
+            p->inputs[i].shape.symbol[0])
+            return p->inputs[i].shape.symbol[0];
+    return NULL;
+}
+
+/* The text of a size that is a symbol alone; *n: its length, 0 for any other size. */
+static const char *symbol_text(const json_t *size, size_t *n) {
+    const json_t *expr = json_object_get(json_object_get(size, "as_expr"), "expr_str");
+    const char *text = json_string_value(expr);
+    *n = 0;
+    return text ? find_symbol(text, n) : "";
+}
+
+static tti_known_dims known_dims_of(const json_t *meta, const char *symbol) {
+    const json_t *sizes = json_object_get(meta, "sizes");
+    size_t n = json_array_size(sizes), n_symbol = symbol ? strlen(symbol) : 0;
+    tti_known_dims known = {0};
+    if (n > TUTTI_MAX_DIMS) return known;
+    known.n_dims = (uint8_t)n;
+    for (size_t d = 0; d < n; d++) {
+        const json_t *size = json_array_get(sizes, d);
+        size_t n_text;
+        const char *text = symbol_text(size, &n_text);
+        bool same = n_symbol > 0 && n_text == n_symbol && memcmp(text, symbol, n_symbol) == 0;
+        if (same) known.of_batch |= (uint8_t)(1u << d);
+        if (json_is_integer(json_object_get(size, "as_int"))) known.fixed |= (uint8_t)(1u << d);
+    }
+    return known;
+}
+
+/* Tutti's own folders have a letter for each dimension: "b" of the batch, "n" a number, "?" any
+ * other. */
+static tti_known_dims known_dims_of_text(const char *text) {
+    tti_known_dims known = {0};
+    if (strlen(text) > TUTTI_MAX_DIMS) return known;
+    for (; text[known.n_dims]; known.n_dims++) {
+        if (text[known.n_dims] == 'b') known.of_batch |= (uint8_t)(1u << known.n_dims);
+        if (text[known.n_dims] == 'n') known.fixed |= (uint8_t)(1u << known.n_dims);
+    }
+    return known;
+}
+
+/* Where the values of the main block have the batch. */
+static tutti_status read_known_dims(tti_program_file *p, const json_t *tensor_values,
+                                    const json_t *own) {
+    const char *symbol = batch_symbol(p);
+    if (!symbol) return TUTTI_OK; /* a fixed batch */
+    tti_known_dims *dims =
+        tti_arena_alloc(&p->arena, ((size_t)p->main.n_values + 1) * sizeof *dims);
+    if (!dims) return no_memory(p->path);
+    for (int i = 0; i < p->main.n_values; i++) {
+        const char *text = json_string_value(json_object_get(own, p->main.names[i]));
+        dims[i] = text ? known_dims_of_text(text)
+                       : known_dims_of(json_object_get(tensor_values, p->main.names[i]), symbol);
+    }
+    p->main.dims = dims;
+    return TUTTI_OK;
+}
+
 tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const json_t *graph) {
     json_t *signature, *inputs, *outputs, *values;
     TTI_TRY(tti_json_member(p->path, module, "signature", JSON_OBJECT, &signature));
@@ -336,7 +406,7 @@ tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const 
         TTI_TRY(read_input_spec(p, json_array_get(inputs, (size_t)i), i, values));
     for (int i = 0; i < p->main.n_outputs; i++)
         TTI_TRY(read_output_spec(p, json_array_get(outputs, (size_t)i), i));
-    return TUTTI_OK;
+    return read_known_dims(p, values, json_object_get(graph, "dims"));
 }
 
 /* ---- the whole ---- */
