@@ -708,13 +708,15 @@ def _more():
     import import_zoo_families
     import import_zoo_ideas
     import import_zoo_ideas_more  # noqa: F401
+    import import_zoo_kinds
     import import_zoo_latest
     import import_zoo_more
     import import_zoo_recent
     import import_zoo_written
     import import_zoo_written_more  # noqa: F401
     for groups in (import_zoo_more.GROUPS, import_zoo_families.GROUPS, import_zoo_recent.GROUPS,
-                   import_zoo_written.GROUPS, import_zoo_ideas.GROUPS, import_zoo_latest.GROUPS):
+                   import_zoo_written.GROUPS, import_zoo_ideas.GROUPS, import_zoo_latest.GROUPS,
+                   import_zoo_kinds.GROUPS):
         for group, cases in groups.items():
             GROUPS[group] = list(cases)
             for name, build in cases.items():
