@@ -157,7 +157,9 @@ typedef struct tti_sample {
     const char *attrs;      /* as in the text form: "stride=[2,2] p=0.5"; NULL: defaults      */
     double lo, hi;          /* floating inputs are uniform in [lo, hi]; both 0: [-1, 1]        */
     int64_t int_lo, int_hi; /* integer inputs are uniform in int_lo .. int_hi             */
-    tutti_status expect;    /* TUTTI_OK, or what infer must answer                        */
+    double shift;           /* added to floating inputs whose bit of shifted is set; then rounded */
+    unsigned shifted;
+    tutti_status expect; /* TUTTI_OK, or what infer must answer                        */
 } tti_sample;
 
 typedef struct tti_op {

@@ -50,7 +50,8 @@ static inline double t_sample_elem(const tti_sample *sample, tutti_dtype dtype, 
         return (double)(sample->int_lo +
                         (int64_t)(unit * (double)(sample->int_hi - sample->int_lo + 1)));
     if (lo == 0 && hi == 0) lo = -1, hi = 1;
-    return lo + (hi - lo) * unit;
+    double shift = sample->shifted >> i & 1 ? sample->shift : 0;
+    return shift + lo + (hi - lo) * unit;
 }
 
 /* All of input i, rounded to its dtype. */

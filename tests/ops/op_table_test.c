@@ -399,10 +399,13 @@ static double projection(const t_reference *r, const tti_node *node, const doubl
     return sum;
 }
 
-/* d projection / d element e of input i, by central differences. */
+/* d projection / d element e of input i, by central differences.  The step grows with the element
+ * only as far as rounding demands, since functions such as softmax are not smoother of large ones.
+ */
 static double difference(const t_reference *r, const tti_node *node, const double *weights, int i,
                          size_t e) {
-    double *x = t_reference_of(r, node->in[i]), old = x[e], h = 1e-5 * fmax(1, fabs(old)), p[2];
+    double *x = t_reference_of(r, node->in[i]), old = x[e], p[2];
+    double h = fmin(1e-5 * fmax(1, fabs(old)), 1e-3);
     for (int side = 0; side < 2; side++) {
         x[e] = old + (side ? h : -h);
         t_reference_run((t_reference *)(uintptr_t)r, &run0);

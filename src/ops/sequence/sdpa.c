@@ -3,8 +3,9 @@
  * window, capped scores (Gemma 2), dropout of the weights.
  *
  * Score of query t and key j: s = scale q k, capped to softcap tanh(s / softcap), plus the bias.
- * Kept for the gradient, as by attention.c: the logarithm of each row's sum of exponents (lse).  A
- * query that sees no key, or keys of bias -inf alone, gives zeros and lse 0. */
+ * Kept for the gradient: each row's largest score, and the logarithm of the sum of e^(s - largest).
+ * They are two outputs, since a finite bias such as -1e9 may hide all keys of a query: f32 holds
+ * either, but not their sum.  A query that sees no key, or keys of bias -inf alone, gives zeros. */
 #include "ops/sequence/sdpa.h"
 
 #include <math.h>
@@ -132,9 +133,9 @@ static tutti_status read_sdpa(const tti_node *node, bool grad, tti_sdpa *v) {
     if (with < 0 || with > 3)
         return tti_node_fail(node, "with must be 0 .. 3, is %lld", (long long)with);
     int n_in = 3 + (with & TTI_SDPA_BIAS ? 1 : 0) + (with & TTI_SDPA_SEGMENTS ? 2 : 0);
-    if (node->n_in != n_in + (grad ? 3 : 0))
+    if (node->n_in != n_in + (grad ? 4 : 0))
         return tti_node_fail(node, "there are %d inputs, but with requires %d", node->n_in,
-                             n_in + (grad ? 3 : 0));
+                             n_in + (grad ? 4 : 0));
     TTI_TRY(read_heads(node, v));
     TTI_TRY(read_scores(node, v));
     if (with & TTI_SDPA_BIAS) TTI_TRY(read_bias(node, n++, v));
@@ -156,8 +157,9 @@ static tutti_type y_type(const tti_node *node, const tti_sdpa *v) {
                                                              (int64_t)(v->heads * v->v_dim))};
 }
 
-static tutti_type lse_type(const tti_sdpa *v) {
-    return (tutti_type){TUTTI_F32,
+static tutti_type row_type(const tti_node *node, const tti_sdpa *v) {
+    bool is_f64 = node->in[0]->type.dtype == TUTTI_F64;
+    return (tutti_type){is_f64 ? TUTTI_F64 : TUTTI_F32,
                         TUTTI_SHAPE((int64_t)v->n_batch, (int64_t)v->heads, (int64_t)v->n_t)};
 }
 
@@ -165,7 +167,7 @@ static tutti_status sdpa_infer(const tti_node *node, tutti_type *out) {
     tti_sdpa v;
     TTI_TRY(read_sdpa(node, false, &v));
     out[0] = y_type(node, &v);
-    out[1] = lse_type(&v);
+    out[1] = out[2] = row_type(node, &v);
     return TUTTI_OK;
 }
 
@@ -174,10 +176,11 @@ static bool has_grad_bias(const tti_node *node) { return tti_attr_int(node, "gra
 static tutti_status sdpa_grad_infer(const tti_node *node, tutti_type *out) {
     tti_sdpa v;
     TTI_TRY(read_sdpa(node, true, &v));
-    tutti_type y = y_type(node, &v), lse = lse_type(&v);
+    tutti_type y = y_type(node, &v), rows = row_type(node, &v);
     TTI_TRY(tti_need_type(node, v.saved, &y));
-    TTI_TRY(tti_need_type(node, v.saved + 1, &lse));
-    TTI_TRY(tti_need_type(node, v.saved + 2, &y));
+    TTI_TRY(tti_need_type(node, v.saved + 1, &rows));
+    TTI_TRY(tti_need_type(node, v.saved + 2, &rows));
+    TTI_TRY(tti_need_type(node, v.saved + 3, &y));
     for (int i = 0; i < 3; i++) out[i] = node->in[i]->type;
     out[3] = (tutti_type){node->in[0]->type.dtype, TUTTI_SHAPE(0)};
     if (has_grad_bias(node) && v.bias < 0)
@@ -193,7 +196,7 @@ typedef struct row {
     size_t b, h, t, kv;
     const double *q;
     double *p, *slope; /* weight; slope of the score by the product */
-    double lse;
+    double max, log_sum;
 } row;
 
 static const double *key_of(const tti_args *a, const tti_sdpa *v, const row *r, size_t j) {
@@ -221,9 +224,11 @@ static size_t bias_at(const tti_sdpa *v, const row *r, size_t j) {
     return tti_sdpa_bias_at(v, r->b, r->h, r->t) + j * v->bias_step[3];
 }
 
-/* The weights of a row, with the lse that the gradient is given. */
+/* The weights of a row, with the maximum and logarithm that the gradient is given.  A maximum in
+ * f32 is rounded, and the logarithm is that of the sum less the rounded one. */
 static void weigh(const tti_args *a, const tti_sdpa *v, row *r) {
     double max = -INFINITY, sum = 0;
+    size_t at = (r->b * v->heads + r->h) * v->n_t + r->t;
     r->q = a->in[0] + ((r->b * v->n_t + r->t) * v->heads + r->h) * v->dim;
     r->kv = r->h / (v->heads / v->kv_heads);
     for (size_t j = 0; j < v->n_s; j++) {
@@ -238,10 +243,16 @@ static void weigh(const tti_args *a, const tti_sdpa *v, row *r) {
         r->p[j] = s + (v->bias >= 0 ? a->in[v->bias][bias_at(v, r, j)] : 0);
         max = fmax(max, r->p[j]);
     }
+    if (max == -INFINITY) max = 0; /* no key, or NaN after all of them */
     for (size_t j = 0; j < v->n_s; j++) sum += r->p[j] == -INFINITY ? 0 : exp(r->p[j] - max);
-    r->lse = sum != 0 ? max + log(sum) : 0;
-    if (v->saved >= 0) r->lse = a->in[v->saved + 1][(r->b * v->heads + r->h) * v->n_t + r->t];
-    for (size_t j = 0; j < v->n_s; j++) r->p[j] = r->p[j] == -INFINITY ? 0 : exp(r->p[j] - r->lse);
+    r->max = r->log_sum = 0;
+    if (sum != 0) {
+        r->max = a->node->in[0]->type.dtype == TUTTI_F64 ? max : (double)(float)max;
+        r->log_sum = max - r->max + log(sum);
+    }
+    if (v->saved >= 0) r->max = a->in[v->saved + 1][at], r->log_sum = a->in[v->saved + 2][at];
+    for (size_t j = 0; j < v->n_s; j++)
+        r->p[j] = r->p[j] == -INFINITY ? 0 : exp(r->p[j] - r->max - r->log_sum);
 }
 
 /* The factor of weight j: 0 of a dropped one, else 1 / (1 - p). */
@@ -262,14 +273,15 @@ static void attend(const tti_args *a, const tti_sdpa *v, row *r) {
         double p = r->p[j] * kept(a, v, r, j);
         for (size_t i = 0; i < v->v_dim; i++) y[i] += p * value_of(a, v, r, j)[i];
     }
-    a->out[1][(r->b * v->heads + r->h) * v->n_t + r->t] = r->lse;
+    size_t at = (r->b * v->heads + r->h) * v->n_t + r->t;
+    a->out[1][at] = r->max, a->out[2][at] = r->log_sum;
 }
 
 /* With m the factors of dropout: dv = (p m)^T dy, ds = p (m dy v^T - sum dy y), through the cap and
  * the scale: dq = ds k, dk = ds^T q. */
 static void attend_grad(const tti_args *a, const tti_sdpa *v, row *r) {
     size_t at = ((r->b * v->n_t + r->t) * v->heads + r->h) * v->v_dim;
-    const double *dy = a->in[v->saved + 2] + at, *y = a->in[v->saved] + at;
+    const double *dy = a->in[v->saved + 3] + at, *y = a->in[v->saved] + at;
     weigh(a, v, r);
     double *dq = a->out[0] + (r->q - a->in[0]), mean = dot(dy, y, v->v_dim);
     for (size_t j = 0; j < v->n_s; j++) {
@@ -325,10 +337,11 @@ static tutti_status sdpa_gradient(tutti_graph *g, const tti_node *node, tutti_va
                             tti_same_attr(node, "first_head"),
                             TTI_INT("grad_bias", bias),
                             {0}};
-    tutti_value *in[9], *out[TTI_MAX_OUT];
+    tutti_value *in[10], *out[TTI_MAX_OUT];
     int n = node->n_in;
     for (int i = 0; i < n; i++) in[i] = node->in[i];
-    in[n++] = node->out[0], in[n++] = node->out[1], in[n++] = dy[0];
+    for (int k = 0; k < 3; k++) in[n++] = node->out[k];
+    in[n++] = dy[0];
     tti_emit_n(g, "sdpa_grad", node->name, in, n, attrs, out);
     for (int i = 0; i < 3; i++)
         if (need[i]) dx[i] = out[i];
@@ -341,8 +354,8 @@ static tutti_status sdpa_gradient(tutti_graph *g, const tti_node *node, tutti_va
 /* Samples: all inputs alike, but a bias that repeats over the samples is whole, and its gradient
  * then a term. */
 static tutti_status sdpa_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
-    static const tti_shard_rule alike[] = {{"000000000", "0000"}};
-    static const tti_shard_rule shared[] = {{"000W00000", "000P"}};
+    static const tti_shard_rule alike[] = {{"0000000000", "0000"}};
+    static const tti_shard_rule shared[] = {{"000W000000", "000P"}};
     tti_sdpa v = tti_sdpa_of(node);
     bool one_bias = v.bias >= 0 && tti_in_dim(node, v.bias, 0) == 1 && in[v.bias].kind == TTI_WHOLE;
     bool repeats = one_bias || tti_attr_int(node, "bias_period") > 0;
@@ -362,7 +375,7 @@ static bool sdpa_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *ou
         if (own ? !tti_is_cut(in[i], 1) : in[i].kind != TTI_WHOLE) return false;
     }
     out[0] = (tti_cut){TTI_SPLIT, 2, 1};
-    out[1] = (tti_cut){TTI_SPLIT, 1, 1};
+    out[1] = out[2] = (tti_cut){TTI_SPLIT, 1, 1};
     return true;
 }
 
@@ -452,6 +465,16 @@ static const tti_sample sdpa_samples[] = {
     {.in = "f32[2,5,16] f32[2,6,16] f32[2,6,16] f32[1,2,5,6] i32[2,5] i32[2,6]",
      .attrs = "heads=2 with=3 p=0.3 key=4",
      .int_hi = 1}, /* widths for tensor cores */
+    /* A finite bias hides all keys of each query.  A small scale, since f32 loses the products. */
+    {.in = "f32[2,5,4] f32[2,6,4] f32[2,6,4] f32[2,2,5,6]",
+     .attrs = "heads=2 with=1 scale=1e-7",
+     .shift = -0x1.1p20,
+     .shifted = 1 << 3},
+    {.in = "f32[2,5,8] f32[2,6,4] f32[2,6,4] f32[1,1,1,6] i32[2,5] i32[2,6]",
+     .attrs = "heads=4 kv_heads=2 with=3 causal=1 window=3 softcap=2 p=0.3 key=5 scale=1e-7",
+     .int_hi = 1,
+     .shift = -0x1.1p20,
+     .shifted = 1 << 3},
     {.in = "f64[1,1,3] f64[1,1,3] f64[1,1,3]"},
     {.in = "bf16[2,3,4] bf16[2,3,4] bf16[2,3,4] bf16[2,2,3,3]", .attrs = "heads=2 with=1"},
     {.in = "f32[2,3,4] f32[2,0,4] f32[2,0,4]"},
@@ -479,36 +502,54 @@ static const tti_sample sdpa_samples[] = {
 };
 
 static const tti_sample sdpa_grad_samples[] = {
-    {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,6] f32[2,3,6] f32[2,2,3] f32[2,3,6]", .attrs = "heads=2"},
-    {.in = "f32[2,4,8] f32[2,4,4] f32[2,4,4] f32[1,4,4,4] f32[2,4,8] f32[2,4,4] f32[2,4,8]",
+    {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,6] f32[2,3,6] f32[2,2,3] f32[2,2,3] f32[2,3,6]",
+     .attrs = "heads=2"},
+    {.in = "f32[2,4,8] f32[2,4,4] f32[2,4,4] f32[1,4,4,4] f32[2,4,8] f32[2,4,4] f32[2,4,4] "
+           "f32[2,4,8]",
      .attrs = "heads=4 kv_heads=2 with=1 grad_bias=1 softcap=2 causal=1"},
     {.in = "f32[2,5,4] f32[2,5,4] f32[2,5,4] f32[2,1,1,5] i32[2,5] i32[2,5] f32[2,5,4] f32[2,2,5] "
-           "f32[2,5,4]",
+           "f32[2,2,5] f32[2,5,4]",
      .attrs = "heads=2 with=3 grad_bias=1 window=3 p=0.3 key=5",
      .int_hi = 1},
-    {.in = "f32[4,3,4] f32[4,3,4] f32[4,3,4] f32[2,2,3,3] f32[4,3,4] f32[4,2,3] f32[4,3,4]",
+    {.in = "f32[4,3,4] f32[4,3,4] f32[4,3,4] f32[2,2,3,3] f32[4,3,4] f32[4,2,3] f32[4,2,3] "
+           "f32[4,3,4]",
      .attrs = "heads=2 with=1 bias_period=2 grad_bias=1"},
     {.in = "f32[2,5,16] f32[2,6,16] f32[2,6,16] f32[1,2,5,6] i32[2,5] i32[2,6] f32[2,5,16] "
-           "f32[2,2,5] f32[2,5,16]",
+           "f32[2,2,5] f32[2,2,5] f32[2,5,16]",
      .attrs = "heads=2 with=3 p=0.3 key=4 grad_bias=1",
      .int_hi = 1},
-    {.in = "f32[0,3,4] f32[0,5,4] f32[0,5,4] f32[0,3,4] f32[0,2,3] f32[0,3,4]", .attrs = "heads=2"},
-    {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[2,3,4] f32[2,1,3] f32[2,3,4]",
+    /* A finite bias hides all keys of each query. */
+    {.in = "f32[2,5,4] f32[2,6,4] f32[2,6,4] f32[2,2,5,6] f32[2,5,4] f32[2,2,5] f32[2,2,5] "
+           "f32[2,5,4]",
+     .attrs = "heads=2 with=1 grad_bias=1 scale=1e-7",
+     .shift = -0x1.1p20,
+     .shifted = 1 << 3 | 1 << 5},
+    {.in = "f32[2,5,8] f32[2,6,4] f32[2,6,4] f32[1,1,1,6] i32[2,5] i32[2,6] f32[2,5,8] f32[2,4,5] "
+           "f32[2,4,5] f32[2,5,8]",
+     .attrs = "heads=4 kv_heads=2 with=3 causal=1 window=3 softcap=2 p=0.3 key=5 grad_bias=1 "
+              "scale=1e-7",
+     .int_hi = 1,
+     .shift = -0x1.1p20,
+     .shifted = 1 << 3 | 1 << 7},
+    {.in = "f32[0,3,4] f32[0,5,4] f32[0,5,4] f32[0,3,4] f32[0,2,3] f32[0,2,3] f32[0,3,4]",
+     .attrs = "heads=2"},
+    {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[2,3,4] f32[2,1,3] f32[2,1,3] f32[2,3,4]",
      .attrs = "grad_bias=1",
      .expect = TUTTI_E_INVALID},
-    {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[2,3,4] f32[2,3,1] f32[2,3,4]",
+    {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[2,3,4] f32[2,1,3] f32[2,3,1] f32[2,3,4]",
      .expect = TUTTI_E_INVALID},
     {0},
 };
 
 const tti_op tti_ops_sdpa[] = {
     {.name = "sdpa",
-     .doc = "y = softmax(cap(scale q k^T) + bias) v by heads, and lse; inputs q[B,T,H D], "
+     .doc = "y = softmax(s) v by heads with s = cap(scale q k^T) + bias, and per query max(s) and "
+            "log(sum(exp(s - max(s)))); inputs q[B,T,H D], "
             "k[B,S,KV D], v[B,S,KV E], bias[1|B|P,1|H,1|T,1|S]?, i32 segments[B,T]? and [B,S]?",
      .n_in_min = 3,
      .n_in_max = 6,
-     .n_out = 2,
-     .saved_out = 2,
+     .n_out = 3,
+     .saved_out = 6,
      .attrs = sdpa_attrs,
      .traits = TTI_COMPUTE | TTI_RANDOM,
      .infer = sdpa_infer,
@@ -520,9 +561,9 @@ const tti_op tti_ops_sdpa[] = {
      .reference = sdpa_reference,
      .samples = sdpa_samples},
     {.name = "sdpa_grad",
-     .doc = "dq, dk, dv, dbias of sdpa; inputs those of sdpa, y, lse, dy",
-     .n_in_min = 6,
-     .n_in_max = 9,
+     .doc = "dq, dk, dv, dbias of sdpa; inputs those of sdpa, its outputs, dy",
+     .n_in_min = 7,
+     .n_in_max = 10,
      .n_out = 4,
      .attrs = sdpa_attrs,
      .traits = TTI_RANDOM,

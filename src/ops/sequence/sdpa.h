@@ -18,7 +18,7 @@ typedef struct tti_sdpa {
     uint64_t key;             /* of the random numbers                                     */
     size_t first_head;        /* of head 0 in the whole op, of which this is a shard       */
     int bias, segments;       /* inputs: bias, and those of queries (keys follow); -1: none */
-    int saved;                /* of the gradient: input y, lse and dy follow               */
+    int saved;                /* of the gradient: input y; max, log_sum and dy follow      */
     size_t bias_rows;         /* sample b has row b % bias_rows of the bias             */
     size_t bias_step[4];      /* elements from one sample, head, query, key to the next    */
 } tti_sdpa;

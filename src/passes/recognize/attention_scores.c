@@ -13,7 +13,8 @@
  * it were added, since the score is less than the rounding. */
 static const double masked = -1e4, replaced = -1e9;
 
-/* Where all scores of a query are below this, the op's gradient lacks digits. */
+/* Where all scores of a query are below this, they may have been replaced: then no gradient flows
+ * to its product with the keys, while that of the op does. */
 static const double lowest = -65536;
 
 enum { MOST_STEPS = 24, MOST_DEPTH = 12, MOST_BIAS_STEPS = 8 };

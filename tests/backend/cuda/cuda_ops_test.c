@@ -10,6 +10,7 @@
  * cases to run, such as "samples*"; with either, one process runs them all.  Exit code 77 without a
  * device.
  */
+#include "backend/cuda/attention/sdpa_cases.h"
 #include "backend/cuda/conv/depthwise_cases.h"
 #include "backend/cuda/op_bench.h"
 #include "backend/split.h"
@@ -367,73 +368,6 @@ static const op_case large[] = {
     {"attention_grad",
      {.in = "f32[2,130,300] f32[2,130,150] f32[2,2,130] f32[2,130,150]",
       .attrs = "heads=2 kv_heads=1 causal=1"}},
-    /* sdpa_mma.cu: several tiles with edges, each width, and all that a score may have */
-    {"sdpa", {.in = "bf16[2,130,96] bf16[2,150,96] bf16[2,150,96]", .attrs = "heads=3"}},
-    {"sdpa",
-     {.in = "f16[2,200,240] f16[2,200,120] f16[2,200,144] f16[1,1,200,200]",
-      .attrs = "heads=6 kv_heads=3 causal=1 with=1 window=70",
-      .lo = -2,
-      .hi = 2}},
-    {"sdpa",
-     {.in = "bf16[64,49,64] bf16[64,49,64] bf16[64,49,64] bf16[16,2,49,49]",
-      .attrs = "heads=2 with=1 bias_period=16"}},
-    {"sdpa",
-     {.in = "bf16[8,70,64] bf16[8,70,64] bf16[8,70,64] bf16[4,2,70,70]",
-      .attrs = "heads=2 with=1 bias_period=4"}},
-    {"sdpa",
-     {.in = "bf16[3,70,256] bf16[3,140,256] bf16[3,140,192] bf16[3,2,70,1] i32[3,70] i32[3,140]",
-      .attrs = "heads=2 with=3 softcap=1.5 p=0.3 key=9",
-      .int_hi = 2}},
-    /* sdpa_short.cu: both widths, one head and several for each block, and edges */
-    {"sdpa",
-     {.in = "bf16[2000,49,96] bf16[2000,49,96] bf16[2000,49,96] bf16[1,3,49,49]",
-      .attrs = "heads=3 with=1"}},
-    {"sdpa", {.in = "f16[3,64,48] f16[3,33,48] f16[3,33,48]", .attrs = "heads=2 window=20"}},
-    {"sdpa",
-     {.in = "bf16[5,17,192] bf16[5,17,192] bf16[5,17,144] bf16[5,1,17,17] i32[5,17] i32[5,17]",
-      .attrs = "heads=3 causal=1 with=3",
-      .int_hi = 2}},
-    {"sdpa_grad",
-     {.in = "f16[3,64,48] f16[3,33,48] f16[3,33,48] f16[3,64,48] f32[3,2,64] f16[3,64,48]",
-      .attrs = "heads=2 window=20"}},
-    {"sdpa_grad",
-     {.in = "bf16[3000,9,96] bf16[3000,12,96] bf16[3000,12,96] bf16[3000,9,96] f32[3000,3,9] "
-            "bf16[3000,9,96]",
-      .attrs = "heads=3"}},
-    {"sdpa_grad",
-     {.in = "bf16[5,17,192] bf16[5,17,192] bf16[5,17,144] bf16[5,1,17,17] i32[5,17] i32[5,17] "
-            "bf16[5,17,144] f32[5,3,17] bf16[5,17,144]",
-      .attrs = "heads=3 causal=1 with=3 grad_bias=1",
-      .int_hi = 2}},
-    {"sdpa_grad",
-     {.in = "bf16[2,130,96] bf16[2,150,96] bf16[2,150,96] bf16[2,130,96] f32[2,3,130] "
-            "bf16[2,130,96]",
-      .attrs = "heads=3"}},
-    {"sdpa_grad", /* each tile of the bias in many chunks, in few, in one */
-     {.in = "bf16[600,49,64] bf16[600,49,64] bf16[600,49,64] bf16[1,2,49,49] bf16[600,49,64] "
-            "f32[600,2,49] bf16[600,49,64]",
-      .attrs = "heads=2 with=1 grad_bias=1"}},
-    {"sdpa_grad",
-     {.in = "f16[2,200,240] f16[2,200,120] f16[2,200,144] f16[2,1,200,200] f16[2,200,288] "
-            "f32[2,6,200] f16[2,200,288]",
-      .attrs = "heads=6 kv_heads=3 causal=1 with=1 window=70 grad_bias=1"}},
-    {"sdpa_grad",
-     {.in = "bf16[64,49,64] bf16[64,49,64] bf16[64,49,64] bf16[16,2,49,49] bf16[64,49,64] "
-            "f32[64,2,49] bf16[64,49,64]",
-      .attrs = "heads=2 with=1 grad_bias=1 bias_period=16"}},
-    {"sdpa_grad", /* in tiles of more than 64 queries and keys too */
-     {.in = "bf16[300,70,64] bf16[300,70,64] bf16[300,70,64] bf16[1,2,70,70] bf16[300,70,64] "
-            "f32[300,2,70] bf16[300,70,64]",
-      .attrs = "heads=2 with=1 grad_bias=1"}},
-    {"sdpa_grad",
-     {.in = "bf16[8,70,64] bf16[8,70,64] bf16[8,70,64] bf16[4,2,70,70] bf16[8,70,64] "
-            "f32[8,2,70] bf16[8,70,64]",
-      .attrs = "heads=2 with=1 grad_bias=1 bias_period=4"}},
-    {"sdpa_grad",
-     {.in = "bf16[3,70,256] bf16[3,140,256] bf16[3,140,192] bf16[3,2,70,140] i32[3,70] "
-            "i32[3,140] bf16[3,70,192] f32[3,2,70] bf16[3,70,192]",
-      .attrs = "heads=2 with=3 softcap=1.5 p=0.3 key=9 grad_bias=1",
-      .int_hi = 2}},
     {"cross_entropy_and_grad", /* rows in shared memory, in all groups of copies */
      {.in = "bf16[9,50304] i32[9] f32[]", .lo = -4, .hi = 4, .int_lo = -1, .int_hi = 50303}},
     {"cross_entropy_and_grad",
@@ -500,6 +434,12 @@ static const op_case large[] = {
       .int_hi = 300}},
 };
 
+static const op_case *large_at(size_t i) {
+    if (i < TTI_COUNT(large)) return &large[i];
+    i -= TTI_COUNT(large);
+    return i < TTI_COUNT(sdpa_cases) ? &sdpa_cases[i] : NULL;
+}
+
 static void check_large(const op_case *of) {
     const tti_op *op = tti_op_find(of->op);
     assert_non_null(op);
@@ -514,8 +454,9 @@ static void check_large(const op_case *of) {
 
 T_CASE(large_cases_match_the_reference) {
     T_UNUSED;
+    const op_case *of;
     n_tried = n_failed = n_missing = 0;
-    for (size_t i = 0; i < TTI_COUNT(large); i++) check_large(&large[i]);
+    for (size_t i = 0; (of = large_at(i)) != NULL; i++) check_large(of);
     for (size_t i = 0; i < TTI_COUNT(depthwise); i++) {
         const tti_op *op = tti_op_find(depthwise[i].op);
         check_large(&depthwise[i]);
@@ -721,6 +662,7 @@ static bool is_timed(const tti_op *op) {
 T_CASE(fast_kernels_match_the_reference) {
     T_UNUSED;
     const tti_op *op;
+    const op_case *of;
     n_tried = n_failed = n_missing = 0;
     ops->close();
     T_OK(open_device(false, false));
@@ -729,11 +671,11 @@ T_CASE(fast_kernels_match_the_reference) {
         for (const tti_sample *sample = op->samples; sample->in; sample++)
             if (sample->expect == TUTTI_OK) check_variants(op, sample);
     }
-    for (size_t i = 0; i < TTI_COUNT(large); i++) {
-        op = tti_op_find(large[i].op);
+    for (size_t i = 0; (of = large_at(i)) != NULL; i++) {
+        op = tti_op_find(of->op);
         if (!is_timed(op) || !is_wanted(op)) continue;
-        check_sample(op, &large[i].sample, (variant){TUTTI_F32, 0});
-        check_sample(op, &large[i].sample, (variant){TUTTI_BF16, ~0u});
+        check_sample(op, &of->sample, (variant){TUTTI_F32, 0});
+        check_sample(op, &of->sample, (variant){TUTTI_BF16, ~0u});
     }
     op = tti_op_find(tiled[0].op);
     if (is_wanted(op)) check_sample(op, &tiled[0].sample, (variant){TUTTI_F32, 0});
@@ -743,6 +685,7 @@ T_CASE(fast_kernels_match_the_reference) {
 /* f32 as written alone: what is in 16 bits has kernels of its own, in either case. */
 static void try_in_tf32(bool exact) {
     const tti_op *op;
+    const op_case *of;
     ops->close();
     T_OK(open_device(exact, true));
     for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
@@ -750,10 +693,9 @@ static void try_in_tf32(bool exact) {
         for (const tti_sample *sample = op->samples; sample->in; sample++)
             if (sample->expect == TUTTI_OK) check_sample(op, sample, (variant){TUTTI_F32, 0});
     }
-    for (size_t i = 0; i < TTI_COUNT(large); i++) {
-        op = tti_op_find(large[i].op);
-        if (is_timed(op) && is_wanted(op))
-            check_sample(op, &large[i].sample, (variant){TUTTI_F32, 0});
+    for (size_t i = 0; (of = large_at(i)) != NULL; i++) {
+        op = tti_op_find(of->op);
+        if (is_timed(op) && is_wanted(op)) check_sample(op, &of->sample, (variant){TUTTI_F32, 0});
     }
 }
 

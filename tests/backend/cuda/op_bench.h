@@ -21,6 +21,11 @@ static int n_ever; /* tried, of all cases */
 static const tti_run test_run = {.seed = 11, .step = 3, .sample0 = 40};
 static tti_run *device_run;
 
+typedef struct op_case {
+    const char *op;
+    tti_sample sample;
+} op_case;
+
 /* ---- a node, its values on both sides ---- */
 
 typedef struct bench {

@@ -1,8 +1,8 @@
 /* sdpa.c - attention with separate queries, keys and values, and its gradient; f32.
  *
  * A tile is QUERIES rows of weights by all keys that one of them may see: scratch is linear in the
- * number of keys.  The gradient recomputes the weights from lse.  Each sum runs over its index in
- * order: the bits are those of any instruction set. */
+ * number of keys.  The gradient recomputes the weights from the rows' maxima and sums.  Each sum
+ * runs over its index in order: the bits are those of any instruction set. */
 #include "ops/sequence/sdpa.h"
 #include "backend/cpu/sequence/tiles.h"
 #include "backend/cpu/vmath.h"
@@ -98,12 +98,16 @@ static void exponentials(float *w, size_t n, float m) {
     }
 }
 
-/* Where masks of finite numbers hide all keys, lse is so low that it lacks the logarithm of the sum
- * of the weights: the sum is taken again. */
-static void restore_sum(float *w, size_t n, float lse) {
-    if (!(lse < -65536.0f)) return;
-    float scale = 1.0f / tti_sum_n(w, n);
-    for (size_t j = 0; j < n; j++) w[j] *= scale;
+/* The weights of a row of scores.  A sum of max and log_sum that is not small has lost digits of
+ * the latter, all of them where a finite bias such as -1e9 hides all keys. */
+static void row_weights(float *w, size_t n, float max, float log_sum) {
+    float lse = max + log_sum;
+    if (!(__builtin_fabsf(lse) < 64.0f)) {
+        TTI_IVDEP
+        for (size_t j = 0; j < n; j++) w[j] -= max;
+        lse = log_sum;
+    }
+    exponentials(w, n, lse);
 }
 
 typedef struct drops {
@@ -154,13 +158,14 @@ static size_t forward_bytes(const tti_node *node, const void *state) {
     return place_forward(&v, NULL, NULL);
 }
 
-/* Rows of weights, not yet divided by their sums; y and lse. */
+/* Rows of weights, not yet divided by their sums; y, and the rows' maxima and sums. */
 static void attend_tile(const tti_kargs *a, const tti_sdpa *v, const forward *f, const drops *d,
                         const tile *at) {
     size_t row = (at->b * v->n_t + at->t) * v->heads + at->h, wide = padded(v->v_dim);
     const float *q = (const float *)a->in[0] + row * v->dim;
     float *y = (float *)a->out[0] + row * v->v_dim, sum[QUERIES];
-    float *lse = (float *)a->out[1] + (at->b * v->heads + at->h) * v->n_t + at->t;
+    size_t first = (at->b * v->heads + at->h) * v->n_t + at->t;
+    float *max = (float *)a->out[1] + first, *log_sum = (float *)a->out[2] + first;
     multiply_keys(at, q, v->heads * v->dim, v->dim, f->keys, padded(v->n_s), f->weights);
     for (size_t i = 0; i < at->n; i++) {
         float *w = f->weights + i * at->wide, largest = -__builtin_inff();
@@ -169,7 +174,8 @@ static void attend_tile(const tti_kargs *a, const tti_sdpa *v, const forward *f,
         if (largest == -__builtin_inff()) largest = 0.0f; /* no key, or NaN after all of them */
         exponentials(w, at->wide, largest);
         sum[i] = at->wide > 0 ? tti_sum_n(w, at->wide) : 0.0f;
-        lse[i] = sum[i] == 0.0f ? 0.0f : largest + tti_vlog(sum[i]);
+        max[i] = sum[i] == 0.0f ? 0.0f : largest;
+        log_sum[i] = sum[i] == 0.0f ? 0.0f : tti_vlog(sum[i]);
         if (v->p == 0) continue;
         draw_row(d, v, at, at->t + i, f->drawn);
         TTI_IVDEP
@@ -250,11 +256,11 @@ static size_t backward_bytes(const tti_node *node, const void *state) {
 static void grad_row(const tti_kargs *a, const tti_sdpa *v, const backward *f, const drops *d,
                      const tile *at, size_t i, float mean) {
     float *p = f->p + i * at->wide, *dp = f->dp + i * at->wide, *slope = f->slope + i * at->wide;
-    float lse =
-        ((const float *)a->in[v->saved + 1])[(at->b * v->heads + at->h) * v->n_t + at->t + i];
+    size_t row = (at->b * v->heads + at->h) * v->n_t + at->t + i;
+    float max = ((const float *)a->in[v->saved + 1])[row];
+    float log_sum = ((const float *)a->in[v->saved + 2])[row];
     score_row(a, v, at, at->t + i, p, v->softcap > 0 ? slope : NULL);
-    exponentials(p, at->wide, lse);
-    restore_sum(p, at->wide, lse);
+    row_weights(p, at->wide, max, log_sum);
     if (v->p > 0) draw_row(d, v, at, at->t + i, f->drawn);
     for (size_t j = 0; j < at->wide; j++) {
         float m = v->p > 0 ? f->drawn[j] : 1.0f, own = p[j];
@@ -290,7 +296,7 @@ static void grad_tile(const tti_kargs *a, const tti_sdpa *v, const backward *f, 
                       const tile *at) {
     size_t row = (at->b * v->n_t + at->t) * v->heads + at->h, step = v->heads * v->dim;
     size_t v_step = v->heads * v->v_dim, tall = padded(v->n_s), wide = padded(v->dim);
-    const float *dy = (const float *)a->in[v->saved + 2] + row * v->v_dim;
+    const float *dy = (const float *)a->in[v->saved + 3] + row * v->v_dim;
     const float *y = (const float *)a->in[v->saved] + row * v->v_dim;
     copy_rows((const float *)a->in[0] + row * v->dim, step, at->n, v->dim, f->q);
     copy_rows(dy, v_step, at->n, v->v_dim, f->dy);

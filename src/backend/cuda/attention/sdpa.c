@@ -50,9 +50,10 @@ static tutti_status run(const tti_kargs *args,
     tti_cuda_sdpa a = arrays_of(args);
     int saved = a.sizes.saved;
     if (saved < 0) {
-        a.y = args->out[0], a.lse = args->out[1];
+        a.y = args->out[0], a.max = args->out[1], a.log_sum = args->out[2];
     } else {
-        a.y = args->in[saved], a.lse = args->in[saved + 1], a.dy = args->in[saved + 2];
+        a.y = args->in[saved], a.max = args->in[saved + 1], a.log_sum = args->in[saved + 2];
+        a.dy = args->in[saved + 3];
         a.dq = args->out[0], a.dk = args->out[1], a.dv = args->out[2], a.dbias_out = args->out[3];
         a.mean = args->scratch;
     }

@@ -39,7 +39,7 @@ __device__ __forceinline__ const T *q_of(const tti_cuda_sdpa &a, const query &r)
 __device__ __forceinline__ size_t y_at(const tti_sdpa &v, const query &r) {
     return ((r.b * v.n_t + r.t) * v.heads + r.h) * v.v_dim;
 }
-__device__ __forceinline__ size_t lse_at(const tti_sdpa &v, const query &r) {
+__device__ __forceinline__ size_t row_at(const tti_sdpa &v, const query &r) {
     return (r.b * v.heads + r.h) * v.n_t + r.t;
 }
 __device__ __forceinline__ size_t row_of(const tti_sdpa &v, const query &r, size_t j) {
@@ -86,9 +86,11 @@ __device__ A kept(const tti_cuda_sdpa &a, const query &r, size_t j) {
     return tti_philox_unit(x.v[e % 4]) >= (float)v.p ? (A)(1 / (1 - v.p)) : (A)0;
 }
 
+/* A weight of a row with the sum e^log_sum.  s - max comes first: it is exact where both are huge,
+ * such as where a finite bias hides all keys. */
 template <class A>
-__device__ __forceinline__ A weight_of(A s, A lse) {
-    return s == (A)-INFINITY ? (A)0 : tti_exp(s - lse);
+__device__ __forceinline__ A weight_of(A s, A max, A log_sum) {
+    return s == (A)-INFINITY ? (A)0 : tti_exp(s - max - log_sum);
 }
 
 __device__ __forceinline__ double warp_max(double x) {
@@ -120,11 +122,13 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(tti_cuda_sdpa a) {
     }
     max = block_max(max, shared);
     if (max == (A)-INFINITY) max = 0;
-    for (size_t j = threadIdx.x; j < v.n_s; j += THREADS) sum += p[j] = weight_of(p[j], max);
+    for (size_t j = threadIdx.x; j < v.n_s; j += THREADS) sum += p[j] = weight_of(p[j], max, (A)0);
     sum = tti_block_sum(sum, shared);
     for (size_t j = threadIdx.x; v.p > 0 && j < v.n_s; j += THREADS) p[j] *= kept<A>(a, r, j);
-    if (threadIdx.x == 0)
-        a.lse[lse_at(v, r)] = sum == 0 ? 0.0f : (float)(max + (A)log((double)sum));
+    if (threadIdx.x == 0) {
+        ((A *)a.max)[row_at(v, r)] = sum == 0 ? (A)0 : max;
+        ((A *)a.log_sum)[row_at(v, r)] = sum == 0 ? (A)0 : (A)log((double)sum);
+    }
     __syncthreads();
     for (size_t d = threadIdx.x; d < v.v_dim; d += THREADS) {
         A y = 0;
@@ -148,10 +152,10 @@ __global__ void __launch_bounds__(THREADS) query_kernel(tti_cuda_sdpa a) {
     for (size_t d = threadIdx.x; d < v.v_dim; d += THREADS)
         mean += tti_widen<A>(dy[d]) * tti_widen<A>(y[d]);
     mean = tti_block_sum(mean, shared);
-    if (threadIdx.x == 0) ((A *)a.mean)[lse_at(v, r)] = mean;
-    A lse = (A)a.lse[lse_at(v, r)];
+    if (threadIdx.x == 0) ((A *)a.mean)[row_at(v, r)] = mean;
+    A max = ((const A *)a.max)[row_at(v, r)], log_sum = ((const A *)a.log_sum)[row_at(v, r)];
     for (size_t j = threadIdx.x; j < v.n_s; j += THREADS) {
-        A p = weight_of(score<T, A>(a, r, j, &slope), lse);
+        A p = weight_of(score<T, A>(a, r, j, &slope), max, log_sum);
         A dp = 0;
         if (sees(a, r, j))
             dp = dot<T, A>(dy, (const T *)a.v + row_of(v, r, j) * v.v_dim, v.v_dim) *
@@ -172,14 +176,16 @@ __global__ void __launch_bounds__(THREADS) query_kernel(tti_cuda_sdpa a) {
 template <class T, class A>
 __device__ void weigh(const tti_cuda_sdpa &a, const query &r, size_t j, A *p, A *ds, A *slope) {
     const tti_sdpa &v = a.sizes;
-    A own = weight_of(score<T, A>(a, r, j, slope), (A)a.lse[lse_at(v, r)]);
+    size_t row = row_at(v, r);
+    A own = weight_of(score<T, A>(a, r, j, slope), ((const A *)a.max)[row],
+                      ((const A *)a.log_sum)[row]);
     A m = kept<A>(a, r, j);
     *p = own * m;
     *ds = 0;
     if (!sees(a, r, j)) return;
     A dp = dot<T, A>((const T *)a.dy + y_at(v, r), (const T *)a.v + row_of(v, r, j) * v.v_dim,
                      v.v_dim);
-    *ds = own * (m * dp - ((const A *)a.mean)[lse_at(v, r)]);
+    *ds = own * (m * dp - ((const A *)a.mean)[row]);
 }
 
 /* dk and dv of one key. */

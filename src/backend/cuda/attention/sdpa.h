@@ -20,8 +20,8 @@ typedef struct tti_cuda_sdpa {
     const int32_t *query_segments, *key_segments;
     const tti_run *run; /* device */
     void *y;
-    float *lse;
-    const void *dy; /* of the gradient, which reads y and lse */
+    void *max, *log_sum; /* of rows: f32 [B,H,T]; f64 if dtype is */
+    const void *dy;      /* of the gradient, which reads these three too */
     void *dq, *dk, *dv, *dbias_out;
     void *mean;      /* scratch of the gradient: f32 or f64 [B,H,T], sums of dy y */
     size_t n_dbias;  /* elements of dbias; 0: it is not computed */

@@ -15,7 +15,6 @@ enum {
     SAMPLE_BITS = 28,
     FULL_GPU = 528, /* blocks that keep every multiprocessor busy */
 };
-#define LN2 0.6931471805599453f
 
 /* Dropout's factor of a weight: 0 if it is dropped. */
 template <class T>
@@ -28,7 +27,7 @@ __device__ __forceinline__ float kept(const tti_sdpa_rule &r, const tti_sdpa_hea
 
 /* ---- forward ---- */
 
-/* Adds one tile of scores, in base 2, to the running maximum m, sum l and output. */
+/* Adds one tile of scores to the running maximum m, sum l and output. */
 template <int N, int ND>
 __device__ __forceinline__ void softmax_step(float (&s)[N][4], float (&m)[2], float (&l)[2],
                                              float (&out)[ND][4]) {
@@ -38,13 +37,13 @@ __device__ __forceinline__ void softmax_step(float (&s)[N][4], float (&m)[2], fl
 #pragma unroll
         for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
         top = tti_quad_max(top);
-        float base = top == -INFINITY ? 0.0f : top, shrink = tti_exp2(m[i] - base);
+        float base = top == -INFINITY ? 0.0f : top, shrink = tti_sdpa_exp(m[i], base);
         m[i] = top, l[i] *= shrink;
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int j = 2 * i; j < 2 * i + 2; j++) {
-                s[n][j] = tti_exp2(s[n][j] - base);
+                s[n][j] = tti_sdpa_exp(s[n][j], base);
                 l[i] += s[n][j];
             }
 #pragma unroll
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             l[i] = tti_quad_sum(l[i]);
             factor[i] = l[i] == 0 ? 0.0f : 1 / l[i];
             if (t4 == 0 && row + 8 * i < r.n_t)
-                a.lse[o.lse_at + row + 8 * i] = l[i] == 0 ? 0.0f : m[i] * LN2 + logf(l[i]);
+                tti_sdpa_store_sum(a, o.row0 + row + 8 * i, m[i], l[i]);
         }
         tti_store_rows<T, DP>(out, factor, q0 + warp * 16, r.n_t, v_dim, o.y_step,
                               (T *)a.y + o.y_at);
@@ -140,24 +139,23 @@ __global__ void __launch_bounds__(THREADS) mean_kernel(tti_cuda_sdpa a, int64_t 
  * gradient of the score, *slope as above. */
 template <class T>
 __device__ __forceinline__ void weigh(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o, int query,
-                                      int key, float lse2, float mean, float &s, float &dp,
-                                      float *slope) {
+                                      int key, const tti_sdpa_sum &of_row, float mean, float &s,
+                                      float &dp, float *slope) {
     *slope = 1;
     if (!tti_sdpa_sees(r, o, query, key)) {
         s = dp = 0;
         return;
     }
-    float own = tti_exp2(tti_sdpa_score(r, o, query, key, s, slope) - lse2), m = 1;
+    float own = tti_sdpa_weight_of(tti_sdpa_score(r, o, query, key, s, slope), of_row), m = 1;
     if (r.p > 0) m = kept(r, o, query, key);
     s = own * m, dp = own * (m * dp - mean);
 }
 
-/* The logarithm in base 2 and the mean of a query; 0 beyond the last one. */
-__device__ __forceinline__ void row_values(const tti_cuda_sdpa &a, int64_t lse_at, int query,
-                                           float *lse2, float *mean) {
-    bool inside = query < (int)a.sizes.n_t;
-    *lse2 = inside ? a.lse[lse_at + query] * TTI_LOG2E : 0.0f;
-    *mean = inside ? ((const float *)a.mean)[lse_at + query] : 0.0f;
+/* The sum and the mean of a query; 0 beyond the last one. */
+__device__ __forceinline__ void row_values(const tti_cuda_sdpa &a, int64_t row0, int query,
+                                           tti_sdpa_sum *of_row, float *mean) {
+    *of_row = tti_sdpa_sum_of(a, row0, query);
+    *mean = query < (int)a.sizes.n_t ? ((const float *)a.mean)[row0 + query] : 0.0f;
 }
 
 template <class T, int DP>
@@ -175,9 +173,10 @@ __global__ void __launch_bounds__(THREADS, 2)
         tti_sdpa_head<T> o = tti_sdpa_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g, first, end;
         tti_sdpa_key_range(r, q0, OWN, &first, &end);
-        float s[N][4], dp[N][4], out[DP / 8][4], lse2[2], mean[2], slope;
+        float s[N][4], dp[N][4], out[DP / 8][4], mean[2], slope;
+        tti_sdpa_sum of_row[2];
         tti_clear_rows(out);
-        for (int i = 0; i < 2; i++) row_values(a, o.lse_at, row + 8 * i, &lse2[i], &mean[i]);
+        for (int i = 0; i < 2; i++) row_values(a, o.row0, row + 8 * i, &of_row[i], &mean[i]);
         first = first / M * M;
         __syncthreads();
         tti_fetch_tile<T, DP>(sq, o.q, o.q_step, q0, r.n_t, OWN, dim);
@@ -201,7 +200,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int key = k0 + n * 8 + 2 * t4 + i % 2;
-                    weigh(r, o, row + i / 2 * 8, key, lse2[i / 2], mean[i / 2], s[n][i], dp[n][i],
+                    weigh(r, o, row + i / 2 * 8, key, of_row[i / 2], mean[i / 2], s[n][i], dp[n][i],
                           &slope);
                     dp[n][i] *= slope;
                 }
@@ -221,7 +220,8 @@ __device__ __forceinline__ void walk_queries(const tti_cuda_sdpa &a, const tti_s
                                              float (&dv)[DP / 8][4]) {
     const int M = tti_other_rows<DP>::N, N = M / 8, STEP = tti_tile<DP>::STEP;
     T *sdy = sq + 2 * M * STEP;
-    float *lse2 = (float *)(sdy + 2 * M * STEP), *mean = lse2 + 2 * M, s[N][4], dp[N][4], slope;
+    tti_sdpa_sum *of_row = (tti_sdpa_sum *)(sdy + 2 * M * STEP);
+    float *mean = (float *)(of_row + 2 * M), s[N][4], dp[N][4], slope;
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t4 = threadIdx.x % 4;
     int dim = (int)a.sizes.dim, v_dim = (int)a.sizes.v_dim, first, end;
     tti_sdpa_query_range(r, k0, OWN, &first, &end);
@@ -234,7 +234,7 @@ __device__ __forceinline__ void walk_queries(const tti_cuda_sdpa &a, const tti_s
             tti_fetch_tile<T, DP>(sq + next * STEP, o.q, o.q_step, ahead, r.n_t, M, dim);
             tti_fetch_tile<T, DP>(sdy + next * STEP, o.dy, o.y_step, ahead, r.n_t, M, v_dim);
             for (int i = threadIdx.x; i < M; i += THREADS)
-                row_values(a, o.lse_at, ahead + i, &lse2[next + i], &mean[next + i]);
+                row_values(a, o.row0, ahead + i, &of_row[next + i], &mean[next + i]);
         }
         tti_copy_commit();
         if (q0 < first) continue;
@@ -245,7 +245,7 @@ __device__ __forceinline__ void walk_queries(const tti_cuda_sdpa &a, const tti_s
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int at = n * 8 + 2 * t4 + i % 2, key = k0 + warp * 16 + g + i / 2 * 8;
-                weigh(r, o, q0 + at, key, lse2[turn * M + at], mean[turn * M + at], s[n][i],
+                weigh(r, o, q0 + at, key, of_row[turn * M + at], mean[turn * M + at], s[n][i],
                       dp[n][i], &slope);
                 dp[n][i] *= slope;
             }
@@ -306,7 +306,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         int64_t i = w.n_members * chunk / w.n_chunks;
         int64_t last = w.n_members * (chunk + 1) / w.n_chunks;
         int row = q0 + warp * 16 + g;
-        float s[N][4], dp[N][4], sum[N][4], lse2[2], mean[2], slope;
+        float s[N][4], dp[N][4], sum[N][4], mean[2], slope;
+        tti_sdpa_sum of_row[2];
         tti_clear_rows(sum);
         for (; i < last; i++) {
             tti_tile_task t = tti_sdpa_member_of(w, (int)a.sizes.heads, group, i);
@@ -317,7 +318,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             tti_fetch_tile<T, DP>(sk, o.k, o.k_step, k0, r.n_s, OWN, dim);
             tti_fetch_tile<T, DP>(sv, o.v, o.v_step, k0, r.n_s, OWN, v_dim);
             tti_copy_commit();
-            for (int j = 0; j < 2; j++) row_values(a, o.lse_at, row + 8 * j, &lse2[j], &mean[j]);
+            for (int j = 0; j < 2; j++) row_values(a, o.row0, row + 8 * j, &of_row[j], &mean[j]);
             tti_copy_wait();
             __syncthreads();
             tti_row_products<T, DP, N>(sq + warp * 16 * STEP, sk, s);
@@ -326,7 +327,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             for (int n = 0; n < N; n++)
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    weigh(r, o, row + j / 2 * 8, k0 + n * 8 + 2 * t4 + j % 2, lse2[j / 2],
+                    weigh(r, o, row + j / 2 * 8, k0 + n * 8 + 2 * t4 + j % 2, of_row[j / 2],
                           mean[j / 2], s[n][j], dp[n][j], &slope);
                     sum[n][j] += dp[n][j];
                 }
@@ -376,7 +377,7 @@ cudaError_t backward(const tti_cuda_sdpa *a, cudaStream_t stream) {
     const tti_sdpa *v = &a->sizes;
     const int M = tti_other_rows<DP>::N;
     int bytes = (2 * OWN + 4 * M) * tti_tile<DP>::STEP * (int)sizeof(T);
-    int more = bytes + 4 * M * (int)sizeof(float);
+    int more = bytes + 2 * M * (int)(sizeof(tti_sdpa_sum) + sizeof(float));
     int q_tiles = (int)tti_sdpa_tiles_of(v->n_t), k_tiles = (int)tti_sdpa_tiles_of(v->n_s);
     int64_t rows = (int64_t)(v->n_batch * v->heads * v->n_t);
     int64_t n_q = (int64_t)(v->n_batch * v->heads) * q_tiles;

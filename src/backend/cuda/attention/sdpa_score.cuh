@@ -13,8 +13,8 @@ template <class T>
 struct tti_sdpa_head {
     const T *q, *k, *v, *dy, *bias;
     const int32_t *query_segments, *key_segments;
-    int64_t q_step, k_step, v_step, y_step, y_at, lse_at;
-    uint64_t weight0; /* number of weight (0, 0) */
+    int64_t q_step, k_step, v_step, y_step, y_at, row0; /* row0: of max and log_sum */
+    uint64_t weight0;                                   /* number of weight (0, 0) */
     int64_t b;
 };
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ tti_sdpa_head<T> tti_sdpa_head_of(const tti_cuda_sdpa
     o.v = (const T *)a.v + b * n_s * o.v_step + kv * (int64_t)v.v_dim;
     o.y_at = b * n_t * o.y_step + h * (int64_t)v.v_dim;
     o.dy = (const T *)a.dy + o.y_at;
-    o.lse_at = (b * (int64_t)v.heads + h) * n_t;
+    o.row0 = (b * (int64_t)v.heads + h) * n_t;
     o.bias = a.bias ? (const T *)a.bias + tti_sdpa_bias_at(&v, (size_t)b, (size_t)h, 0) : NULL;
     o.query_segments = a.query_segments ? a.query_segments + b * n_t : NULL;
     o.key_segments = a.key_segments ? a.key_segments + b * n_s : NULL;
@@ -44,7 +44,7 @@ __device__ __forceinline__ tti_sdpa_head<T> tti_sdpa_head_of(const tti_cuda_sdpa
 struct tti_sdpa_rule {
     int n_t, n_s, window;
     bool causal;
-    float scale, scale2, softcap, factor; /* scale2: in base 2; factor: of weights that are kept */
+    float scale, softcap, factor; /* factor: of weights that are kept */
     float p;
     uint64_t key, step, sample0;
     int64_t bias_t, bias_s;
@@ -54,7 +54,7 @@ __device__ __forceinline__ tti_sdpa_rule tti_sdpa_rule_of(const tti_cuda_sdpa &a
     const tti_sdpa &v = a.sizes;
     tti_sdpa_rule r;
     r.n_t = (int)v.n_t, r.n_s = (int)v.n_s, r.window = (int)v.window, r.causal = v.causal;
-    r.scale = (float)v.scale, r.scale2 = (float)v.scale * TTI_LOG2E, r.softcap = (float)v.softcap;
+    r.scale = (float)v.scale, r.softcap = (float)v.softcap;
     r.p = (float)v.p, r.factor = (float)(1 / (1 - v.p));
     r.key = r.step = r.sample0 = 0;
     if (v.p > 0) r.key = tti_mix64(a.run->seed, v.key), r.step = a.run->step;
@@ -90,20 +90,51 @@ __device__ __forceinline__ bool tti_sdpa_sees(const tti_sdpa_rule &r, const tti_
     return seen && (!o.query_segments || o.query_segments[query] == o.key_segments[key]);
 }
 
-/* The score in base 2 of a query and a key that it sees; *slope: by the product, without the scale.
- */
+/* The score of a query and a key that it sees; *slope: by the product, without the scale. */
 template <class T>
 __device__ __forceinline__ float tti_sdpa_score(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o,
                                                 int query, int key, float product, float *slope) {
-    float s = product * r.scale2;
+    float s = product * r.scale;
     *slope = 1;
     if (r.softcap > 0) {
-        float turned = tanhf(product * r.scale / r.softcap);
-        s = r.softcap * turned * TTI_LOG2E;
+        float turned = tanhf(s / r.softcap);
+        s = r.softcap * turned;
         *slope = 1 - turned * turned;
     }
-    if (o.bias) s += tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]) * TTI_LOG2E;
+    if (o.bias) s += tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]);
     return s;
+}
+
+/* e^(s - base).  The difference comes first: it is exact where both are huge, such as where a
+ * finite bias hides all keys, and in base 2 they may be beyond the largest number. */
+__device__ __forceinline__ float tti_sdpa_exp(float s, float base) {
+    return tti_exp2((s - base) * TTI_LOG2E);
+}
+
+/* The sum of a row, as the kernels of the gradient use it. */
+struct tti_sdpa_sum {
+    float max, log2_sum; /* the logarithm in base 2 */
+};
+
+/* 0 beyond the last query. */
+__device__ __forceinline__ tti_sdpa_sum tti_sdpa_sum_of(const tti_cuda_sdpa &a, int64_t row0,
+                                                        int query) {
+    bool inside = query < (int)a.sizes.n_t;
+    tti_sdpa_sum sum;
+    sum.max = inside ? ((const float *)a.max)[row0 + query] : 0.0f;
+    sum.log2_sum = inside ? ((const float *)a.log_sum)[row0 + query] * TTI_LOG2E : 0.0f;
+    return sum;
+}
+
+__device__ __forceinline__ float tti_sdpa_weight_of(float s, const tti_sdpa_sum &sum) {
+    return tti_exp2((s - sum.max) * TTI_LOG2E - sum.log2_sum);
+}
+
+/* Stores what the gradient reads of a row; max is -inf where there is no key, or NaN alone. */
+__device__ __forceinline__ void tti_sdpa_store_sum(const tti_cuda_sdpa &a, int64_t row, float max,
+                                                   float sum) {
+    ((float *)a.max)[row] = max == -INFINITY ? 0.0f : max;
+    ((float *)a.log_sum)[row] = sum == 0 ? 0.0f : logf(sum);
 }
 
 static inline int64_t tti_sdpa_tiles_of(size_t n) {

@@ -19,7 +19,6 @@ enum {
     FORWARD_BLOCKS = 4096, /* several for each place on the largest GPUs, each with several heads */
     GRAD_BLOCKS = 2048,
 };
-#define LN2 0.6931471805599453f
 
 /* The heads that a block takes: members first .. last - 1 of a part. */
 struct heads_of_block {
@@ -43,12 +42,12 @@ __device__ __forceinline__ tti_sdpa_head<T> head_at(const tti_cuda_sdpa &a,
     return tti_sdpa_head_of<T>(a, t.b, t.h);
 }
 
-/* The score in base 2 of a query and a key that it sees. */
+/* The score of a query and a key that it sees. */
 template <class T>
 __device__ __forceinline__ float score(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o, int query,
                                        int key, float product) {
-    float s = product * r.scale2;
-    if (o.bias) s += tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]) * TTI_LOG2E;
+    float s = product * r.scale;
+    if (o.bias) s += tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]);
     return s;
 }
 
@@ -76,7 +75,7 @@ __device__ __forceinline__ void softmax_row(float (&s)[N][4], int i, float *m, f
     for (int n = 0; n < N; n++)
 #pragma unroll
         for (int j = 2 * i; j < 2 * i + 2; j++) {
-            s[n][j] = tti_exp2(s[n][j] - base);
+            s[n][j] = tti_sdpa_exp(s[n][j], base);
             sum += s[n][j];
         }
     *m = top, *l = tti_quad_sum(sum);
@@ -122,7 +121,7 @@ __global__ void __launch_bounds__(THREADS, DP > 32 ? 3 : 5)
                 softmax_row(s, j, &m[j], &l[j]);
                 factor[j] = l[j] == 0 ? 0.0f : 1 / l[j];
                 if (t4 == 0 && row + 8 * j < r.n_t)
-                    a.lse[o.lse_at + row + 8 * j] = l[j] == 0 ? 0.0f : m[j] * LN2 + logf(l[j]);
+                    tti_sdpa_store_sum(a, o.row0 + row + 8 * j, m[j], l[j]);
             }
             tti_clear_rows(out);
             tti_add_products<T, DP, N>(s, sv, out);
@@ -238,13 +237,13 @@ __global__ void __launch_bounds__(THREADS, DP > 32 ? 2 : 3)
             const T *sq = tiles + turn * 4 * SIZE, *sk = sq + SIZE, *sv = sk + SIZE;
             const T *sdy = sv + SIZE;
             tti_sdpa_head<T> next = o;
-            float s[N][4], dp[N][4], out[DP / 8][4], lse2[2], mean[2];
+            float s[N][4], dp[N][4], out[DP / 8][4], mean[2];
+            tti_sdpa_sum of_row[2];
             part_of_row<DP> y[2];
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                bool inside = row + 8 * j < r.n_t;
                 y[j] = read_part<T, DP>(a, o, row + 8 * j);
-                lse2[j] = inside ? a.lse[o.lse_at + row + 8 * j] * TTI_LOG2E : 0.0f;
+                of_row[j] = tti_sdpa_sum_of(a, o.row0, row + 8 * j);
             }
             tti_copy_wait();
             __syncthreads();
@@ -262,8 +261,8 @@ __global__ void __launch_bounds__(THREADS, DP > 32 ? 2 : 3)
                 for (int j = 0; j < 4; j++) {
                     int query = row + j / 2 * 8, key = n * 8 + 2 * t4 + j % 2;
                     bool seen = tti_sdpa_sees(r, o, query, key);
-                    float x = seen ? score(r, o, query, key, s[n][j]) - lse2[j / 2] : 0.0f;
-                    s[n][j] = seen ? tti_exp2(x) : 0.0f;
+                    float x = seen ? score(r, o, query, key, s[n][j]) : -INFINITY;
+                    s[n][j] = seen ? tti_sdpa_weight_of(x, of_row[j / 2]) : 0.0f;
                     dp[n][j] = seen ? s[n][j] * (dp[n][j] - mean[j / 2]) : 0.0f;
                     if (BIAS) sum[BIAS ? n : 0][j] += dp[n][j];
                 }

@@ -4,12 +4,7 @@
 #ifndef TTI_TESTS_CUDA_DEPTHWISE_CASES_H
 #define TTI_TESTS_CUDA_DEPTHWISE_CASES_H
 
-#include "ops/op_samples.h"
-
-typedef struct op_case {
-    const char *op;
-    tti_sample sample;
-} op_case;
+#include "backend/cuda/op_bench.h"
 
 static const op_case depthwise[] = {
     {"conv2d",
