@@ -597,10 +597,11 @@ const char *tti_exec_way(const tti_exec *x) {
     return device ? tti_exec_device_way(device) : "";
 }
 
-tutti_status tti_exec_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,
-                           bool *resident) {
+tutti_status tti_exec_keep(tti_exec *x, const tti_resident_samples *samples,
+                           tti_lasting_samples *lasting, int ahead, bool *resident) {
     *resident = false;
-    return tti_device_of(x) ? tti_exec_device_keep(x, samples, ahead, resident) : TUTTI_OK;
+    if (!tti_device_of(x)) return TUTTI_OK;
+    return tti_exec_device_keep(x, samples, lasting, ahead, resident);
 }
 
 tutti_status tti_exec_begin(tti_exec *x, const tti_step_desc *desc) {

@@ -110,9 +110,12 @@ tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, 
 /* Copies the samples to the device, before the first step.  Training steps then pass only sample
  * indices. ahead: the value that tti_exec_depth then returns, 1 .. TTI_MAX_AHEAD; below 1: the best
  * value.  *resident false: there is no device, the samples take more than a quarter of its free
- * memory, or the graph reads other inputs. */
-tutti_status tti_exec_keep(tti_exec *exec, const tti_resident_samples *samples, int ahead,
-                           bool *resident);
+ * memory, or the graph reads other inputs.
+ *
+ * lasting, if not NULL, gets the copies.  They outlive exec, and later executors on the same device
+ * use them: then samples may be NULL.  They are freed if another worker has no room for its own. */
+tutti_status tti_exec_keep(tti_exec *exec, const tti_resident_samples *samples,
+                           tti_lasting_samples *lasting, int ahead, bool *resident);
 
 /* True if steps may pass samples as bytes with tables, because a device converts bytes to
  * floats. */

@@ -126,6 +126,27 @@ def test_spare():
         assert "the run goes on with 4 workers\n" in run.text(), run.text()
 
 
+def test_samples_stay_on_the_device():
+    """A process that reads them for the second time dies; so do threads that do."""
+    expected = undisturbed()
+    faults = "train.data:delay_ms=3;train.read_samples:kill@%d"
+    run = start("stay", "parallel.min_workers=1", "run.restarts=1", "data.resident=yes",
+                faults=faults % 2)
+    run.wait_for(30)
+    run.signal(2)
+    run.wait_for_workers(4)
+    run.signal(0)
+    elastic_test.check(run, expected, 2)
+    assert all(r["resident"] for r in runs.records("stay", "start")), run.text()
+    run = start("threads", "parallel.place=threads", "parallel.min_workers=1", "data.resident=yes",
+                says="devices=4", faults=faults % 7)
+    run.wait_for(20)
+    run.scale(2)
+    run.scale(4)
+    run.scale(1)
+    elastic_test.check(run, expected, 0)
+
+
 def check_threads(ways, *options):
     """ways: what devices do, and parallel.zero."""
     expected = undisturbed(*options)

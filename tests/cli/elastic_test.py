@@ -50,6 +50,12 @@ class Run:
                         "waiting as a spare" in runs.tutti("ps", self.folder).out, what="a spare")
         assert self.process.poll() is None, self.text()
 
+    def wait_for_workers(self, n):
+        """Until the run has ended, or has changed to n workers."""
+        runs.wait_until(lambda: self.process.poll() is not None or
+                        [r["workers"] for r in runs.records(self.folder, "start")][1:][-1:] == [n],
+                        what="%d workers" % n)
+
     def signal(self, rank, sig=signal.SIGKILL):
         """Between two epochs a rank is not shown for a moment."""
         def sent():

@@ -430,12 +430,13 @@ tutti_status tti_exec_device_regain(tti_exec *x) {
 
 /* ---- resident samples ---- */
 
-tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from, int ahead,
-                                  bool *resident) {
+tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from,
+                                  tti_lasting_samples *lasting, int ahead, bool *resident) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *d = tti_device_of(x);
     const tti_resident_desc desc = {.backend = setup->desc.backend,
                                     .samples = from,
+                                    .lasting = lasting,
                                     .n_shards = tti_device_n_local(setup),
                                     .x_bytes = d->x_bytes,
                                     .target_bytes = d->target_bytes,
@@ -443,6 +444,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *from,
     TTI_ASSERT(d->n_begun == 0 && !d->resident.gather.samples.x);
     bool fits = !tti_pipe_of(x) && tti_resident_fits(&desc);
     TTI_TRY(tti_device_agree(setup, &fits));
+    if (!fits && lasting) tti_lasting_samples_free(lasting);
     if (!fits) return TUTTI_OK;
     TTI_TRY(tti_resident_create(&desc, &d->resident));
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;

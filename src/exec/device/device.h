@@ -30,8 +30,8 @@ bool tti_exec_device_can_rebalance(const tti_exec *x);
 
 /* tti_exec_keep, tti_exec_depth, tti_exec_begin, _end and tti_exec_eval for a worker on a
  * device. */
-tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *samples, int ahead,
-                                  bool *resident);
+tutti_status tti_exec_device_keep(tti_exec *x, const tti_resident_samples *samples,
+                                  tti_lasting_samples *lasting, int ahead, bool *resident);
 int tti_exec_device_depth(const tti_exec *x);
 
 /* See tti_exec_wait_for_copies. */

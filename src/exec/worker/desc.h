@@ -99,6 +99,15 @@ typedef struct tti_resident_samples {
     int32_t n_elems, n_channels;
 } tti_resident_samples;
 
+/* The same on a device, in memory that outlives the executor which copied it. */
+typedef struct tti_lasting_samples {
+    const tti_device_ops *device; /* NULL: there are none */
+    tti_samples samples;
+    size_t n;
+} tti_lasting_samples;
+
+void tti_lasting_samples_free(tti_lasting_samples *lasting); /* from any thread */
+
 enum { TTI_MAX_AHEAD = 8, TTI_MAX_BYTE_TABLES = 4 };
 
 /* The data of one shard: samples x and targets [b, ...], with "ignore" labels on missing rows.  x

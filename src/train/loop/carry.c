@@ -31,6 +31,18 @@ void tti_carry_free(tti_carry *carry) {
     carry->n_arrays = 0;
 }
 
+void tti_carry_end(tti_carry *carry) {
+    tti_carry_free(carry);
+    tti_lasting_samples_free(&carry->samples);
+}
+
+tti_lasting_samples *tti_carry_samples(tti_carry *carry, int place) {
+    if (!carry) return NULL;
+    if (carry->samples_place != place) tti_lasting_samples_free(&carry->samples);
+    carry->samples_place = place;
+    return &carry->samples;
+}
+
 /* *kept false: the device has no room for it. */
 static tutti_status keep_on_device(tti_carry *carry, tti_exec *exec, const tti_plan *plan,
                                    bool *kept) {

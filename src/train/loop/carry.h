@@ -40,6 +40,8 @@ typedef struct tti_carry {
     int n_arrays;
     const tti_device_ops *device; /* the arrays are memory of a device; NULL: of the host */
     size_t n_flat;
+    tti_lasting_samples samples; /* the training samples, on the device .. */
+    int samples_place;           /* .. that this place selects */
 } tti_carry;
 
 /* Copies the worker's arrays before it is destroyed; the position is set by the caller. */
@@ -57,6 +59,10 @@ int64_t tti_carry_order(const tti_carry_position *at);
 /* The same plan and data for another number of workers. */
 tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers);
 
-void tti_carry_free(tti_carry *carry);
+/* The samples that the device of a place has or may get; carry NULL: NULL. */
+tti_lasting_samples *tti_carry_samples(tti_carry *carry, int place);
+
+void tti_carry_free(tti_carry *carry); /* the arrays: the worker stays */
+void tti_carry_end(tti_carry *carry);
 
 #endif /* TTI_TRAIN_CARRY_H */

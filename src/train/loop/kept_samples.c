@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "data/loader/resident.h"
 #include "train/loop/placement.h"
 #include "train/setup/feeding.h"
@@ -12,7 +13,7 @@
 static const size_t max_resident = (size_t)2 << 30;
 
 tutti_status tti_samples_keep(const tti_blueprint *b, tti_exec *exec, const tti_loader_desc *order,
-                              bool is_async, int32_t **index) {
+                              bool is_async, tti_lasting_samples *lasting, int32_t **index) {
     const tti_job_config *c = &b->config;
     const char *requested = c->data.resident, *why = tti_why_not_resident(b, is_async);
     bool must = strcmp(requested, "yes") == 0, kept = false;
@@ -21,7 +22,11 @@ tutti_status tti_samples_keep(const tti_blueprint *b, tti_exec *exec, const tti_
     if (why || strcmp(requested, "no") == 0) return TUTTI_OK;
     if (!must && tti_resident_bytes(b->train) > max_resident) return TUTTI_OK;
     tti_resident set = {0};
-    tutti_status st = tti_feeding_load(b->train, (int)c->data.threads, exec, &set);
+    tutti_status st = TUTTI_OK;
+    if (!lasting || !lasting->device) {
+        (void)TTI_FAULT("train.read_samples");
+        st = tti_feeding_load(b->train, (int)c->data.threads, exec, &set);
+    }
     const tti_resident_samples samples = {.x = set.x,
                                           .y = set.y,
                                           .value = (const float(*)[256])set.table.value,
@@ -29,7 +34,7 @@ tutti_status tti_samples_keep(const tti_blueprint *b, tti_exec *exec, const tti_
                                           .n_elems = set.n_elems,
                                           .n_channels = set.table.n_channels};
     int ahead = c->parallel.min_workers > 0 ? 1 : (int)c->parallel.ahead;
-    if (st == TUTTI_OK) st = tti_exec_keep(exec, &samples, ahead, &kept);
+    if (st == TUTTI_OK) st = tti_exec_keep(exec, &samples, lasting, ahead, &kept);
     tti_resident_free(&set);
     TTI_TRY(st);
     if (!kept && must)

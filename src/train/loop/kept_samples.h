@@ -8,9 +8,9 @@
 
 /* Copies the training split to the device of exec, if the job wants that; *index is then memory for
  * the numbers of a batch's samples in order, owned by the caller.  NULL: a loader must make the
- * batches. */
+ * batches.  lasting: as in tti_exec_keep; samples that it has are not read again. */
 TUTTI_NODISCARD tutti_status tti_samples_keep(const tti_blueprint *b, tti_exec *exec,
                                               const tti_loader_desc *order, bool is_async,
-                                              int32_t **index);
+                                              tti_lasting_samples *lasting, int32_t **index);
 
 #endif /* TTI_TRAIN_KEPT_SAMPLES_H */

@@ -101,7 +101,7 @@ static bool change(epochs *all, tutti_status st) {
         tti_carry *carry = &all->carries[r];
         carry->has_changed = true;
         if (r < all->n) continue;
-        tti_carry_free(carry); /* of a thread that is not a member any more */
+        tti_carry_end(carry); /* of a thread that is not a member any more */
         carry->at = (tti_carry_position){0};
         carry->recorded = 0;
         carry->group_s = 0;
@@ -158,7 +158,7 @@ tutti_status tti_thread_epochs_run(const tti_thread_epochs_desc *desc) {
     tti_signals_count(&taken);
     tutti_status st = run_epochs(all);
     tti_signals_uncount(&taken);
-    for (int r = 0; r < all->may.most; r++) tti_carry_free(&all->carries[r]);
+    for (int r = 0; r < all->may.most; r++) tti_carry_end(&all->carries[r]);
     tti_mirror_close(all->mirror);
     pthread_mutex_destroy(&all->mutex);
     free(all->carries);

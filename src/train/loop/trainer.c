@@ -392,7 +392,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     } while (st == TUTTI_E_PEER);
     tti_neighbors_destroy(carry.neighbors);
     tti_mirror_close(carry.mirror);
-    tti_carry_free(&carry);
+    tti_carry_end(&carry);
     t->carry = NULL;
     return st;
 }

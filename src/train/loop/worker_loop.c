@@ -116,7 +116,8 @@ static tutti_status make_loader(worker_loop *s) {
     s->order = desc;
     s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
     if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    TTI_TRY(tti_samples_keep(s->b, s->exec, &s->order, is_async(s), &s->index));
+    tti_lasting_samples *lasting = tti_carry_samples(s->desc->carry, s->desc->device_place);
+    TTI_TRY(tti_samples_keep(s->b, s->exec, &s->order, is_async(s), lasting, &s->index));
     if (s->index) {
         s->reporter.is_resident = true;
         s->reporter.n_launched = tti_exec_steps_per_launch(s->exec);

@@ -63,62 +63,98 @@ void tti_bytes_release(const tti_backend *backend, tti_bytes *bytes) {
 /* Distance between two shards' values, in elements of 4 bytes. */
 static int64_t stride_of(size_t n_bytes) { return (int64_t)((n_bytes + 255) / 256 * 64); }
 
-static tutti_status alloc_on_device(const tti_resident_desc *d, void *where, size_t n_bytes) {
-    void *memory = d->backend->alloc(n_bytes);
+static tutti_status store_memory(void *memory, void *where, size_t n_bytes) {
     memcpy(where, &memory, sizeof memory);
     return memory ? TUTTI_OK
                   : tti_fail(TUTTI_E_NOMEM, "exec: cannot allocate %zu bytes of device memory",
                              n_bytes);
 }
 
+static tutti_status alloc_on_device(const tti_resident_desc *d, void *where, size_t n_bytes) {
+    return store_memory(d->backend->alloc(n_bytes), where, n_bytes);
+}
+
 /* Copies a host array to the device. */
 static tutti_status upload(const tti_resident_desc *d, void *where, const void *from,
                            size_t n_bytes) {
-    void *memory;
-    TTI_TRY(alloc_on_device(d, &memory, n_bytes));
-    memcpy(where, &memory, sizeof memory);
+    void *memory = d->lasting ? d->backend->device->memory.alloc_lasting(n_bytes)
+                              : d->backend->alloc(n_bytes);
+    TTI_TRY(store_memory(memory, where, n_bytes));
     return d->backend->device->queues.copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
 }
 
 bool tti_resident_fits(const tti_resident_desc *d) {
     const tti_resident_samples *from = d->samples;
+    if (d->lasting && d->lasting->device) return true;
     size_t each = (size_t)from->n_elems + sizeof(int32_t), now, peak, n_free;
     d->backend->device->memory.get_usage(&now, &peak, &n_free);
     return from->n > 0 && (size_t)from->n <= n_free / 4 / each &&
            d->x_bytes == d->target_bytes * (size_t)from->n_elems;
 }
 
-tutti_status tti_resident_create(const tti_resident_desc *d, tti_resident *out) {
+static tutti_status upload_samples(const tti_resident_desc *d, tti_samples *to) {
     const tti_resident_samples *from = d->samples;
+    size_t n = (size_t)from->n;
+    to->n_elems = from->n_elems, to->n_channels = from->n_channels;
+    TTI_TRY(upload(d, &to->y, from->y, n * sizeof *from->y));
+    TTI_TRY(upload(d, &to->value, from->value, (size_t)from->n_channels * sizeof *from->value));
+    TTI_TRY(upload(d, &to->x, from->x, n * (size_t)from->n_elems));
+    return d->backend->device->queues.sync();
+}
+
+static tutti_status fill_lasting(const tti_resident_desc *d) {
+    *d->lasting =
+        (tti_lasting_samples){.device = d->backend->device, .n = (size_t)d->samples->n};
+    tutti_status st = upload_samples(d, &d->lasting->samples);
+    if (st != TUTTI_OK) tti_lasting_samples_free(d->lasting);
+    return st;
+}
+
+tutti_status tti_resident_create(const tti_resident_desc *d, tti_resident *out) {
     tti_gather *g = &out->gather;
-    size_t n = (size_t)d->n_shards, element = sizeof(float), n_samples = (size_t)from->n;
-    out->n = n_samples;
+    size_t n = (size_t)d->n_shards, element = sizeof(float);
+    out->lasts = d->lasting;
     g->args = d->args;
     g->n_shards = d->n_shards;
     g->b = (int32_t)(d->target_bytes / sizeof(int32_t));
     g->x_stride = stride_of(d->x_bytes), g->y_stride = stride_of(d->target_bytes);
     g->rows_stride = stride_of(sizeof(int32_t));
-    g->samples.n_elems = from->n_elems, g->samples.n_channels = from->n_channels;
     TTI_TRY(alloc_on_device(d, &g->x, n * (size_t)g->x_stride * element));
     TTI_TRY(alloc_on_device(d, &g->y, n * (size_t)g->y_stride * element));
     TTI_TRY(alloc_on_device(d, &g->rows, n * (size_t)g->rows_stride * element));
-    TTI_TRY(upload(d, &g->samples.y, from->y, n_samples * sizeof *from->y));
-    TTI_TRY(
-        upload(d, &g->samples.value, from->value, (size_t)from->n_channels * sizeof *from->value));
-    TTI_TRY(upload(d, &g->samples.x, from->x, n_samples * (size_t)from->n_elems));
-    return d->backend->device->queues.sync();
+    out->n = d->lasting && d->lasting->device ? d->lasting->n : (size_t)d->samples->n;
+    if (!d->lasting) return upload_samples(d, &g->samples);
+    if (!d->lasting->device) TTI_TRY(fill_lasting(d));
+    g->samples = d->lasting->samples;
+    return TUTTI_OK;
+}
+
+/* Memory that was allocated here, though kernels only read it. */
+static void *writable(const void *memory) {
+    void *own;
+    memcpy(&own, &memory, sizeof own);
+    return own;
+}
+
+void tti_lasting_samples_free(tti_lasting_samples *lasting) {
+    const tti_samples *samples = &lasting->samples;
+    if (lasting->device) {
+        lasting->device->memory.release_lasting(writable(samples->x));
+        lasting->device->memory.release_lasting(writable(samples->y));
+        lasting->device->memory.release_lasting(writable(samples->value));
+    }
+    *lasting = (tti_lasting_samples){0};
 }
 
 void tti_resident_release(const tti_backend *backend, tti_resident *resident) {
     tti_gather *g = &resident->gather;
     size_t n = (size_t)g->n_shards, element = sizeof(float);
-    void *x = NULL, *y = NULL, *value = NULL; /* allocated here, though kernels only read them */
-    memcpy(&x, &g->samples.x, sizeof x);
-    memcpy(&y, &g->samples.y, sizeof y);
-    memcpy(&value, &g->samples.value, sizeof value);
-    backend->release(x, resident->n * (size_t)g->samples.n_elems);
-    backend->release(y, resident->n * sizeof(int32_t));
-    backend->release(value, (size_t)g->samples.n_channels * 256 * sizeof(float));
+    if (!resident->lasts) {
+        backend->release(writable(g->samples.x), resident->n * (size_t)g->samples.n_elems);
+        backend->release(writable(g->samples.y), resident->n * sizeof(int32_t));
+        backend->release(writable(g->samples.value),
+                         (size_t)g->samples.n_channels * 256 * sizeof(float));
+    }
     backend->release(g->x, n * (size_t)g->x_stride * element);
     backend->release(g->y, n * (size_t)g->y_stride * element);
     backend->release(g->rows, n * (size_t)g->rows_stride * element);

@@ -40,11 +40,13 @@ typedef struct tti_resident {
     tti_gather gather; /* samples.x NULL: none are resident; the caller sets args_from and index for
                           each step */
     size_t n;          /* number of samples */
+    bool lasts;        /* a tti_lasting_samples owns the samples */
 } tti_resident;
 
 typedef struct tti_resident_desc {
     const tti_backend *backend; /* with an open device */
-    const tti_resident_samples *samples;
+    const tti_resident_samples *samples; /* NULL: lasting has them */
+    tti_lasting_samples *lasting; /* has or gets the samples; NULL: the tti_resident owns them */
     int n_shards;                 /* shards of the worker */
     size_t x_bytes, target_bytes; /* bytes of a shard's inputs */
     tti_step_args *args;          /* device */
