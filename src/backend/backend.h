@@ -515,6 +515,9 @@ typedef struct tti_device_ops {
     /* Optional: the same text for devices that are equally fast, such as its name and its
      * multiprocessors.  NULL: all are taken to be equal. */
     void (*kind)(int index, tti_str *str);
+    /* Optional: a process that has opened the device keeps all others out until it ends.  NULL: no
+     * device is like that. */
+    bool (*is_exclusive)(int index);
     tutti_status (*open)(const tti_device_desc *desc);
     void (*close)(void); /* waits */
     /* Measures reading from another device of this machine; waits. */

@@ -147,6 +147,30 @@ def test_samples_stay_on_the_device():
     elastic_test.check(run, expected, 0)
 
 
+def test_exclusive_devices():
+    """A process that has opened a device keeps it until it ends: spares, and workers that are
+    started again, open none before they have a place."""
+    expected = undisturbed()
+    for n_devices, n_spares in (4, 1), (6, 2):
+        name = "exclusive%d" % n_devices
+        run = start(name, "parallel.min_workers=4", "parallel.spares=%d" % n_spares,
+                    "run.restarts=2", says="devices=%d,alone=2" % n_devices,
+                    faults="train.data:delay_ms=20")
+        run.wait_for_spare()
+        run.wait_for(30)
+        run.signal(1)
+        elastic_test.check(run, expected, 1)
+        assert "the run goes on with 4 workers\n" in run.text(), run.text()
+        assert "is in exclusive mode: this worker joins without" in run.text(), run.text()
+    run = start("twice", "parallel.min_workers=1", "run.restarts=4", says="devices=4,alone=2")
+    run.wait_for(30)
+    run.signal(1)
+    run.signal(2)  # its process may get the device of the other one
+    run.wait_for_workers(4)
+    run.signal(1)
+    elastic_test.check(run, expected, 3)
+
+
 def check_threads(ways, *options):
     """ways: what devices do, and parallel.zero."""
     expected = undisturbed(*options)

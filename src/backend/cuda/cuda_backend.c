@@ -72,6 +72,7 @@ static const tti_device_ops device_ops = {
     .count = tti_cuda_count,
     .describe = tti_cuda_describe_device,
     .identity = tti_cuda_identity,
+    .is_exclusive = tti_cuda_is_exclusive,
     .kind = tti_cuda_kind,
     .open = tti_cuda_open,
     .close = tti_cuda_close,

@@ -4,6 +4,7 @@
  * all shards are alike, and a worker computes them one after the other. */
 #include "train/setup/rehearsal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/fault.h"
@@ -79,16 +80,33 @@ static tutti_status rehearse_at(const tti_blueprint *whole, int place) {
     return st;
 }
 
-void tti_rehearse(const tti_blueprint *b, int place) {
+/* The devices of a job are of one machine, and set up alike. */
+static bool is_exclusive(const tti_blueprint *b, int index) {
+    const tti_device_ops *ops = b->devices.backend->device;
+    return ops->is_exclusive && ops->is_exclusive(index);
+}
+
+void tti_rehearse(const tti_blueprint *b, int place, char *note, size_t n_bytes) {
     const tti_devices *d = &b->devices;
     bool is_whole = b->n_model_ranks == 0 && !d->mixed && !b->compares_samples;
+    note[0] = '\0';
     int only = place >= 0 ? tti_devices_place(d, place) : -1;
     for (int i = 0; i < d->n; i++) {
         size_t n_free = 0;
         if (place >= 0 && d->index[i] != only) continue;
+        if (is_exclusive(b, d->index[i])) {
+            snprintf(note, n_bytes,
+                     "device %d is in exclusive mode: this worker joins without having tried it, "
+                     "and the others wait longer",
+                     d->index[i]);
+            return;
+        }
         tutti_status st = visit(b, d->index[i], &n_free);
         if (st == TUTTI_OK && is_whole && (place >= 0 || has_room(b, n_free)))
-            (void)rehearse_at(b, place >= 0 ? place : i);
+            st = rehearse_at(b, place >= 0 ? place : i);
+        if (st != TUTTI_OK)
+            snprintf(note, n_bytes, "this worker joins without having tried device %d: %s",
+                     d->index[i], tutti_last_error());
         tti_clear_error();
     }
 }

@@ -8,7 +8,10 @@
  * kernels loaded and algorithms chosen, so that the others need not wait for it when a worker of
  * this process joins them.  place: the one that the worker will probably have, whose device nobody
  * uses; -1: not known, so on all devices that have memory to spare.  Models that are divided have
- * their devices opened and closed.  Failures are not reported: the worker meets them again. */
-void tti_rehearse(const tti_blueprint *blueprint, int place);
+ * their devices opened and closed.  A device in exclusive mode is left alone, because this process
+ * would keep the worker out that gets it.
+ * Failures are only noted, because the worker meets them again: note gets one line for people, ""
+ * if there is none. */
+void tti_rehearse(const tti_blueprint *blueprint, int place, char *note, size_t n_bytes);
 
 #endif /* TTI_TRAIN_REHEARSAL_H */

@@ -8,6 +8,7 @@
  *   spins=N  a kernel computes for a minute in step N, on device D if there is an on=D
  *   once=1   only the first process that comes there, which leaves the file "lost" here
  *   alone=1  a device cannot be opened by two processes at once; files "device-D" are its locks
+ *   alone=2  the same as long as a process lives that has opened it, as in exclusive mode
  *   old=D    device D is of a kind that is not supported
  *   plain=1  timestamps cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
@@ -267,6 +268,11 @@ static void release_captured_graph(void *state) {
 
 static int count(void) { return (int)option("devices=", 2); }
 
+static bool is_exclusive(int index) {
+    (void)index;
+    return option("alone=", 0) == 2;
+}
+
 static uint64_t identity(int index) { return (uint64_t)(1 + option("first=", 0) + index); }
 
 static void describe(int index, tti_str *str) { tti_str_printf(str, "test device %d", index); }
@@ -277,14 +283,21 @@ static void kind(int index, tti_str *str) {
 
 /* The lock ends with the process. */
 static tutti_status lock_device(int index, int *lock) {
+    static bool is_ours[64]; /* alone=2 */
     char name[32];
+    int64_t alone = option("alone=", 0);
     *lock = -1;
-    if (option("alone=", 0) == 0) return TUTTI_OK;
+    if (alone == 0 || is_ours[index]) return TUTTI_OK;
     snprintf(name, sizeof name, "device-%d", (int)option("first=", 0) + index);
     *lock = open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     /* A worker that waits for a place opens devices for a moment. */
     for (int i = 0; *lock >= 0 && i < 200; i++) {
-        if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return TUTTI_OK;
+        if (flock(*lock, LOCK_EX | LOCK_NB) == 0) {
+            is_ours[index] = alone == 2;
+            if (alone == 2) *lock = -1; /* stays open */
+            return TUTTI_OK;
+        }
+        if (alone == 2) break;
         tti_sleep_ms(5);
     }
     if (*lock >= 0) close(*lock);
@@ -651,6 +664,7 @@ static const tti_device_ops ops = {
     .count = count,
     .describe = describe,
     .identity = identity,
+    .is_exclusive = is_exclusive,
     .kind = kind,
     .open = open_device,
     .close = close_device,

@@ -63,6 +63,12 @@ uint64_t tti_cuda_identity(int index) {
     return half[0] * 0x9E3779B97F4A7C15u ^ half[1];
 }
 
+bool tti_cuda_is_exclusive(int index) {
+    int mode = cudaComputeModeDefault;
+    cudaError_t error = cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, index);
+    return error == cudaSuccess && mode == cudaComputeModeExclusiveProcess;
+}
+
 void tti_cuda_kind(int index, tti_str *str) {
     struct cudaDeviceProp p;
     if (cudaGetDeviceProperties(&p, index) == cudaSuccess)

@@ -7,6 +7,7 @@
 int tti_cuda_count(void);
 void tti_cuda_describe_device(int index, tti_str *str);
 uint64_t tti_cuda_identity(int index);
+bool tti_cuda_is_exclusive(int index);
 void tti_cuda_kind(int index, tti_str *str);
 tutti_status tti_cuda_open(const tti_device_desc *desc);
 void tti_cuda_close(void);

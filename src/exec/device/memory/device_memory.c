@@ -77,8 +77,8 @@ static tutti_status alloc_on_device(const tti_resident_desc *d, void *where, siz
 /* Copies a host array to the device. */
 static tutti_status upload(const tti_resident_desc *d, void *where, const void *from,
                            size_t n_bytes) {
-    void *memory = d->lasting ? d->backend->device->memory.alloc_lasting(n_bytes)
-                              : d->backend->alloc(n_bytes);
+    void *memory =
+        d->lasting ? d->backend->device->memory.alloc_lasting(n_bytes) : d->backend->alloc(n_bytes);
     TTI_TRY(store_memory(memory, where, n_bytes));
     return d->backend->device->queues.copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
 }
@@ -103,8 +103,7 @@ static tutti_status upload_samples(const tti_resident_desc *d, tti_samples *to) 
 }
 
 static tutti_status fill_lasting(const tti_resident_desc *d) {
-    *d->lasting =
-        (tti_lasting_samples){.device = d->backend->device, .n = (size_t)d->samples->n};
+    *d->lasting = (tti_lasting_samples){.device = d->backend->device, .n = (size_t)d->samples->n};
     tutti_status st = upload_samples(d, &d->lasting->samples);
     if (st != TUTTI_OK) tti_lasting_samples_free(d->lasting);
     return st;

@@ -44,7 +44,7 @@ typedef struct tti_resident {
 } tti_resident;
 
 typedef struct tti_resident_desc {
-    const tti_backend *backend; /* with an open device */
+    const tti_backend *backend;          /* with an open device */
     const tti_resident_samples *samples; /* NULL: lasting has them */
     tti_lasting_samples *lasting; /* has or gets the samples; NULL: the tti_resident owns them */
     int n_shards;                 /* shards of the worker */
