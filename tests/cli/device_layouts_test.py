@@ -12,7 +12,7 @@ import runs
 
 FEW = ["run.log_every=1", "run.text_samples=0", "schedule.name=constant", "optimizer.name=sgd",
        "train.precision=f32", "train.steps=6", "parallel.shards=8", "run.checkpoint_every=4"]
-LENET = ["model.name=lenet", "data.n_train=64", "data.n_test=32", "train.batch=32", *FEW]
+LENET = [*runs.lenet(), "data.n_train=64", "data.n_test=32", "train.batch=32", *FEW]
 PROCESSES = "parallel.place=processes"
 
 

@@ -10,7 +10,7 @@ import sys
 
 import runs
 
-JOB = ["model.name=lenet", "data.n_train=80", "data.n_test=20", "train.batch=8",
+JOB = [*runs.lenet(), "data.n_train=80", "data.n_test=20", "train.batch=8",
        "train.steps=12", "parallel.shards=4", "run.log_every=1", "optimizer.name=sgd",
        "train.precision=f32", "run.checkpoint_every=4"]
 PROCESSES = "parallel.place=processes"
@@ -81,7 +81,7 @@ def test_running_statistics():
 def test_parts_of_state():
     """Split over workers, whose parts go through the host: the bits of the host, averages and
     clipping too; and checkpoints that others go on from, each in its own way."""
-    more = ["train.ema=0.9", "train.clip_norm=0.5", "train.epochs=1"]
+    more = [*runs.DIGITS, "train.ema=0.9", "train.clip_norm=0.5", "train.epochs=1"]
     parts = more + ["parallel.zero=1"]
     train("host", *more, "-n", "1", devices="cpu").expect(0)
     shown = runs.story("host")
@@ -136,7 +136,7 @@ def test_devices_of_another_launcher():
 def test_queues():
     """A queue that does something sooner or later than another does not matter; nor do sums of
     devices that reach each other, with the state whole or partitioned."""
-    few = ["train.steps=6", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
+    few = ["train.steps=6", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.05"]
     train("host", *few, "-n", "1", devices="cpu").expect(0)
     shown = runs.story("host")
     for run, says, place in (("late", "late=1", ["-n", "1"]), ("early", "late=3", ["-n", "2"]),
@@ -152,7 +152,7 @@ def test_queues():
 def test_hosts():
     """Devices of several hosts add inside each host first: the bits of the host, with the state
     whole or partitioned."""
-    few = ["train.steps=5", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
+    few = ["train.steps=5", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.05"]
     train("host", *few, "-n", "1", devices="cpu").expect(0)
     shown = runs.story("host")
     for run, hosts, option in (("two", "0011", "zero=0"), ("parts", "0011", "zero=3"),
@@ -177,7 +177,7 @@ def test_parameters_in_16_bits():
                              ("parts", "peers=1", ["-n", "2", "parallel.zero=1"]),
                              ("joint", "peers=1,joint=1,devices=3,late=3", ["-n", "3"]),
                              ("rest", "peers=1,joint=2,devices=3,late=3",
-                              ["-n", "3", "parallel.bucket_mb=0.2"])):
+                              ["-n", "3", "parallel.bucket_mb=0.05"])):
         train(run, *job, *place, says=says).expect(0)
         runs.same_story(shown, run)
     for run, end in (("joint", ", in the update"), ("rest", ", the last bucket in the update")):
@@ -303,7 +303,7 @@ def test_memory_that_is_predicted():
 
 def test_too_little_memory():
     """Refused before the first step, with the numbers and what would make it fit."""
-    job = ["-n", "1", "train.batch=256", "parallel.shards=1", "train.steps=2"]
+    job = [*runs.DIGITS, "-n", "1", "train.batch=256", "parallel.shards=1", "train.steps=2"]
     shown = train("run", *job, says="free=20000000").expect(
         8, "the step needs ", " of device memory, more than the free 19.1 MiB: activations of a ",
         "parameters 1.6 MiB", "optimizer state 1.6 MiB", "gradients", "train.batch",
@@ -321,7 +321,7 @@ def test_too_little_memory():
 def test_parts_that_would_fit():
     """With several workers and stages: partitions as little as suffices, and then it does.  Not of
     workers that make their own updates, which have none."""
-    wide = ["model.name=mlp", "train.steps=2", "run.checkpoint_every=-1"]
+    wide = [*runs.DIGITS, "model.name=mlp", "train.steps=2", "run.checkpoint_every=-1"]
     job = wide + ["model.hidden=[%s]" % ",".join(["400"] * 12), "-n", "4",
                   "parallel.bucket_mb=0.3"]
     stages = wide + ["model.hidden=[%s]" % ",".join(["400"] * 16), "-n", "8",

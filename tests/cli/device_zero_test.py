@@ -14,8 +14,8 @@ FEW = ["run.log_every=1", "run.text_samples=0", "optimizer.name=sgd", "train.pre
        "train.ema=0.9", "train.clip_norm=0.5", "parallel.shards=4", "run.checkpoint_every=3"]
 MLP = ["model.name=mlp", "model.hidden=[48, 48, 48, 48, 48, 48]", "data.n_train=128",
        "data.n_test=32", "train.batch=16", "train.steps=8", "parallel.bucket_mb=0.01", *FEW]
-LENET = ["model.name=lenet", "data.n_train=64", "data.n_test=16", "train.batch=8",
-         "train.steps=4", "parallel.bucket_mb=0.2", *FEW]
+LENET = [*runs.lenet(), "data.n_train=64", "data.n_test=16", "train.batch=8",
+         "train.steps=4", "parallel.bucket_mb=0.05", *FEW]
 RESNET = [*runs.NARROW, "data.n_train=4", "data.n_test=2", "train.batch=2", *FEW,
           "train.steps=1", "parallel.shards=2", "run.checkpoint_every=-1", "train.ema=0"]
 ZERO = (1, 2, 3)

@@ -19,7 +19,7 @@ ENDS = ("undisturbed", "stopped", "killed")
 
 MODELS = {
     "mlp": [],
-    "lenet": ["model.name=lenet", "data.n_train=72", "train.batch=24", "train.steps=5",
+    "lenet": [*runs.lenet(), "data.n_train=72", "train.batch=24", "train.steps=5",
               "data.n_test=40", "train.clip_norm=1"],
 }
 

@@ -29,7 +29,7 @@ def models():
     of sums, such as that of another instruction set, other losses after a few steps, unless the
     learning rate is small."""
     return {
-        "lenet": ["model.name=lenet", "data.n_train=96", "data.n_test=32", "train.batch=32",
+        "lenet": [*runs.lenet(), "data.n_train=96", "data.n_test=32", "train.batch=32",
                   "optimizer.name=adamw", "parallel.shards=8"],
         "resnet18": ["model.name=resnet18", "model.stem=cifar", "data.n_train=64",
                      "data.n_test=16", "train.batch=16", "optimizer.name=sgd", "optimizer.lr=1e-6",

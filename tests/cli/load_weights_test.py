@@ -112,7 +112,7 @@ def test_refusals():
 
 # ---- devices: the module of tests/backend/modules/device_module.c ----
 
-DEVICES = ["model.name=lenet", "data.n_train=48", "data.n_test=20", "train.batch=16",
+DEVICES = [*runs.lenet(), "data.n_train=48", "data.n_test=20", "train.batch=16",
            "train.steps=6", "parallel.shards=8", "run.log_every=1", "optimizer.name=sgd",
            "train.precision=f32"]
 

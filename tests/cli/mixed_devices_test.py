@@ -10,8 +10,8 @@ import sys
 
 import runs
 
-JOB = ["model.name=lenet", "data.n_train=48", "data.n_test=20", "train.batch=16", "train.steps=6",
-       "parallel.shards=8", "run.log_every=1", "parallel.mode=fast", "parallel.bucket_mb=0.2",
+JOB = [*runs.lenet(), "data.n_train=48", "data.n_test=20", "train.batch=16", "train.steps=6",
+       "parallel.shards=8", "run.log_every=1", "parallel.mode=fast", "parallel.bucket_mb=0.05",
        "run.checkpoint_every=3"]
 PROCESSES = "parallel.place=processes"
 
@@ -109,8 +109,8 @@ def test_measured():
 
 def test_bad_losses():
     """Told of alike by all workers, and left out by all of them."""
-    bad = ["optimizer.lr=1000", "optimizer.name=sgd", "parallel.load_weights=1,1", "train.steps=12",
-           "run.checkpoint_every=-1"]
+    bad = [*runs.DIGITS, "optimizer.lr=1000", "optimizer.name=sgd", "parallel.load_weights=1,1",
+           "train.steps=12", "run.checkpoint_every=-1"]
     train("device", "0,cpu", *bad).expect(
         7, "the loss is not finite (shard 0 of 8, first in a shard")
     train("host", "cpu,0", *bad, PROCESSES)

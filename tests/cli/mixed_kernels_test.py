@@ -9,7 +9,7 @@ import hosts_test as hosts
 import runs
 
 # Convolutions: what oneDNN computes with has other bits for each instruction set.
-LENET = ["model.name=lenet", "model.dropout=0", "data.n_train=48", "data.n_test=16",
+LENET = [*runs.lenet(), "model.dropout=0", "data.n_train=48", "data.n_test=16",
          "train.batch=16", "train.steps=6", "parallel.shards=4"]
 
 

@@ -11,7 +11,7 @@ import sys
 
 import runs
 
-LENET = ["model.name=lenet", "data.n_train=32", "data.n_test=20", "train.batch=16",
+LENET = [*runs.lenet(), "data.n_train=32", "data.n_test=20", "train.batch=16",
          "train.steps=4", "parallel.shards=4", "run.log_every=1", "run.checkpoint_every=2",
          "train.precision=f32"]
 MORE = ["optimizer.name=adamw", "train.ema=0.9", "train.clip_norm=0.5"]
@@ -35,7 +35,7 @@ def test_same_bits():
     reported = runs.story("host")
     for run, place in (("one", ["-n", "1"]), ("two", ["-n", "2"]),
                        ("processes", ["-n", "2", PROCESSES]),
-                       ("parts", ["-n", "2", "parallel.zero=1", "parallel.bucket_mb=0.2"]),
+                       ("parts", ["-n", "2", "parallel.zero=1", "parallel.bucket_mb=0.05"]),
                        ("three", ["-n", "3", "parallel.zero=1", PROCESSES])):
         train(run, *MORE, *OFFLOAD, *place).expect(0, "optimizer state on the host")
         runs.same_story(reported, run)
@@ -45,7 +45,7 @@ def test_same_bits():
 def test_queues():
     """Whatever a queue does before or after another where nobody has reported it to wait, and with
     devices that add between each other."""
-    few = [*MORE, "parallel.bucket_mb=0.2", "train.steps=3"]
+    few = [*MORE, "parallel.bucket_mb=0.05", "train.steps=3"]
     train("host", *few, "-n", "1", "parallel.devices=cpu").expect(0)
     reported = runs.story("host")
     for run, says, place in (("late", "late=1", ["-n", "1"]),
@@ -119,8 +119,8 @@ def test_when_buckets_are_waited_for():
 
 def test_bad_sums_of_buckets():
     """A loss that is not finite ends the run, at the step at which it ends on the host."""
-    bad = [*STREAMS, "optimizer.name=sgd", "optimizer.lr=1000", "data.n_train=64", "train.batch=32",
-           "train.steps=40", "-n", "1"]
+    bad = [*runs.DIGITS, *STREAMS, "optimizer.name=sgd", "optimizer.lr=1000", "data.n_train=64",
+           "train.batch=32", "train.steps=40", "-n", "1"]
     said = train("host", *bad, "parallel.devices=cpu").expect(7, "not finite").err
     where = re.search(r"step [0-9]+", said).group()
     train("stops", *bad, *OFFLOAD).expect(7, "not finite", where)
@@ -186,7 +186,7 @@ def test_memory():
 
 def test_room_for_the_state():
     """Named where it would make a step fit; and it does."""
-    job = [*MORE, "-n", "1", "parallel.devices=gpu", "train.steps=1"]
+    job = [*runs.DIGITS, *MORE, "-n", "1", "parallel.devices=gpu", "train.steps=1"]
     says = "free=10500000"
     train("none", *job, says=says).expect(8, "optimizer state 4.8 MiB",
                                           "parallel.offload=optimizer would need about")

@@ -11,7 +11,7 @@ import runs
 
 FEW = ["train.steps=8", "parallel.shards=8", "run.log_every=1", "parallel.devices=cpu",
        "train.batch=32", "data.n_train=96", "data.n_test=32"]
-LENET = ["model.name=lenet", "optimizer.name=adamw"]
+LENET = [*runs.lenet(), "optimizer.name=adamw"]
 
 
 def train(run, n, *arguments):

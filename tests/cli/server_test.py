@@ -26,7 +26,7 @@ def models():
     with open("text.txt", "w") as file:
         file.write("".join(random.choice("abcdefgh \n") for _ in range(6000)))
     return {
-        "lenet": ["model.name=lenet", "data.n_train=96", "data.n_test=40", "train.batch=24",
+        "lenet": [*runs.lenet(), "data.n_train=96", "data.n_test=40", "train.batch=24",
                   "train.steps=8", "optimizer.name=adamw"],
         "gpt2": ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=64",
                  "model.dropout=0.1", "train.batch=24", "train.steps=4", "data.format=text",

@@ -27,7 +27,7 @@ def transformer(name, *more):
 
 def models():
     return {
-        "lenet": ["model.name=lenet", "data.n_train=160", "data.n_test=40", "train.batch=24",
+        "lenet": [*runs.lenet(), "data.n_train=160", "data.n_test=40", "train.batch=24",
                   "optimizer.name=sgd", "optimizer.lr=0.05"],
         "gpt2": transformer("gpt2"),
         "bert": transformer("bert", "data.mask_prob=0.15"),

@@ -27,7 +27,7 @@ def text_arguments():
 
 def models():
     return {
-        "lenet": ["model.name=lenet", "data.n_train=36", "data.n_test=20", "train.batch=12",
+        "lenet": [*runs.lenet(), "data.n_train=36", "data.n_test=20", "train.batch=12",
                   "train.steps=4", "optimizer.name=adamw"],
         "narrow": runs.NARROW + ["data.n_train=40", "data.n_test=4", "train.batch=8",
                                  "train.steps=2", "optimizer.name=sgd"],
@@ -92,7 +92,7 @@ def test_batch_norms():
 
 def test_every_algorithm_and_joined_statistics():
     """Without the overlap too: a joined batch norm leaves no thread for it."""
-    arguments = models()["lenet"] + ["parallel.bucket_mb=0.2"]
+    arguments = models()["lenet"] + ["parallel.bucket_mb=0.05"]
     train("plain", *arguments, "-n", "1")
     for algorithm in ("direct", "tree"):
         train(algorithm, *arguments, "-n", "3", "parallel.zero=1",
