@@ -88,9 +88,10 @@ static bool is_class(double label, size_t n_classes) {
 
 static double entropy_of_row(const double *x, double label, double smoothing, size_t n_classes,
                              const double row[2]) {
-    double total = row[0] + log(row[1]), loss = (1 - smoothing) * (total - x[(size_t)label]);
+    double log_sum = log(row[1]), loss = (1 - smoothing) * (row[0] - x[(size_t)label] + log_sum);
     if (smoothing == 0) return loss;
-    for (size_t c = 0; c < n_classes; c++) loss += smoothing / (double)n_classes * (total - x[c]);
+    for (size_t c = 0; c < n_classes; c++)
+        loss += smoothing / (double)n_classes * (row[0] - x[c] + log_sum);
     return loss;
 }
 
@@ -251,6 +252,7 @@ static const tti_sample entropy_samples[] = {
     {.in = "f32[6,5] i32[6]", .attrs = "smoothing=0.1", .int_lo = -1, .int_hi = 4},
     {.in = "f32[6,3] i32[6]", .attrs = "ignore=0", .int_hi = 2},
     {.in = "f32[2,7] i32[2]", .attrs = "smoothing=1", .lo = 500, .hi = 800, .int_hi = 6},
+    {.in = "f32[4,10] i32[4]", .int_hi = 9, .shift = -0x1.1p20, .shifted = 1 << 0},
     {.in = "f64[1,1] i32[1]"},
     {.in = "f32[0,10] i32[0]"},
     {.in = "f32[4,10] i32[5]", .expect = TUTTI_E_INVALID},

@@ -144,10 +144,11 @@ static void entropy_join_reference(const tti_args *a) {
             continue;
         }
         join_row(a->in[1] + r * n * N_ROW, n, row);
-        double log_sum = row[ROW_MAX] + log(row[ROW_SUM]);
-        loss += (1 - smoothing) * (log_sum - row[ROW_TARGET]);
-        if (smoothing > 0) loss += smoothing * (log_sum - row[ROW_TOTAL] / n_classes);
-        correct += row[ROW_BEST] == label && !isnan(log_sum - row[ROW_TARGET]);
+        double log_sum = log(row[ROW_SUM]), own = row[ROW_MAX] - row[ROW_TARGET] + log_sum;
+        loss += (1 - smoothing) * own;
+        if (smoothing > 0)
+            loss += smoothing * (row[ROW_MAX] - row[ROW_TOTAL] / n_classes + log_sum);
+        correct += row[ROW_BEST] == label && !isnan(own);
         kept[0] = row[ROW_MAX], kept[1] = row[ROW_SUM];
     }
     a->out[0][0] = loss, a->out[1][0] = count, a->out[2][0] = correct;

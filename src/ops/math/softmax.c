@@ -34,24 +34,26 @@ static void each_row(const tti_args *a, row_fn fn) {
         for (size_t j = 0; j < v.inner; j++) fn(a, &(row){i * v.n * v.inner + j, v.n, v.inner});
 }
 
-/* ln(sum of e^x) of a row. */
-static double log_sum_exp(const double *x, const row *r) {
-    double max = -INFINITY, sum = 0;
-    for (size_t k = 0; k < r->n; k++) max = fmax(max, x[r->first + k * r->step]);
-    for (size_t k = 0; k < r->n; k++) sum += exp(x[r->first + k * r->step] - max);
-    return max + log(sum);
+/* The maximum of a row, and the sum of e^(x - maximum).  The logarithm of all e^x is not used:
+ * where all elements are huge, it lacks the digits of that of the sum. */
+static double sum_exponents(const double *x, const row *r, double *max) {
+    double sum = 0;
+    *max = -INFINITY;
+    for (size_t k = 0; k < r->n; k++) *max = fmax(*max, x[r->first + k * r->step]);
+    for (size_t k = 0; k < r->n; k++) sum += exp(x[r->first + k * r->step] - *max);
+    return sum;
 }
 
 static void softmax_row(const tti_args *a, const row *r) {
-    double total = log_sum_exp(a->in[0], r);
+    double max, sum = sum_exponents(a->in[0], r, &max);
     for (size_t k = 0, i = r->first; k < r->n; k++, i += r->step)
-        a->out[0][i] = exp(a->in[0][i] - total);
+        a->out[0][i] = exp(a->in[0][i] - max) / sum;
 }
 
 static void log_softmax_row(const tti_args *a, const row *r) {
-    double total = log_sum_exp(a->in[0], r);
+    double max, sum = sum_exponents(a->in[0], r, &max);
     for (size_t k = 0, i = r->first; k < r->n; k++, i += r->step)
-        a->out[0][i] = a->in[0][i] - total;
+        a->out[0][i] = a->in[0][i] - max - log(sum);
 }
 
 static void softmax_grad_row(const tti_args *a, const row *r) {
@@ -116,6 +118,8 @@ static const tti_sample samples[] = {
     {.in = "f32[4,6]", .lo = -5, .hi = 5},
     {.in = "f32[2,3,4]", .attrs = "axis=1"},
     {.in = "f32[4,10]", .lo = 500, .hi = 900},
+    {.in = "f32[4,10]", .shift = -0x1.1p20, .shifted = 1 << 0}, /* e.g. by a mask, all elements */
+    {.in = "f32[2,3,4]", .attrs = "axis=1", .shift = 0x1.1p20, .shifted = 1 << 0},
     {.in = "f64[2,1]"},
     {.in = "f32[0,6]"},
     {.in = "f32[4,0]"},

@@ -62,6 +62,13 @@ static float exponentials(const float *x, size_t n, float m, float *e) {
     return tti_sum_n(e, n_padded);
 }
 
+/* The logarithm of a row's sum of e^x, less y.  If it is large, y comes first: f32 does not hold
+ * the maximum row[0] and the digits of log(row[1]) at once. */
+static float log_sum_less(const float *row, float y) {
+    float log = tti_vlog(row[1]), log_sum = row[0] + log;
+    return __builtin_fabsf(log_sum) < 64.0f ? log_sum - y : row[0] - y + log;
+}
+
 /* A label that is none makes the loss NaN, which stops the run with a message. */
 static bool is_class(int32_t label, size_t n) { return label >= 0 && (size_t)label < n; }
 
@@ -85,10 +92,9 @@ static tutti_status cross_entropy_run(void *state, const tti_kargs *a) {
         }
         size_t best = argmax(x, n);
         row[0] = x[best], row[1] = exponentials(x, n, x[best], a->scratch);
-        float log_sum = row[0] + tti_vlog(row[1]);
-        float own = log_sum - x[label[i]];
+        float own = log_sum_less(row, x[label[i]]);
         if (smoothing != 0.0f) {
-            float mean = log_sum - tti_sum_n(x, n) / (float)n;
+            float mean = log_sum_less(row, tti_sum_n(x, n) / (float)n);
             own = (1.0f - smoothing) * own + smoothing * mean;
         }
         loss += (double)own;
