@@ -11,6 +11,13 @@
 /* A mean or a sum of a loss's terms, or the terms themselves. */
 #define REDUCED(x) "choose(reduction, choose(reduction - 1, sum(" x "), mean(" x ")), " x ")"
 
+/* x as the nearest of the numbers that an integer stands for.  The gradient is 1 in their range. */
+#define QUANTIZED_STEPS(x)                                                \
+    "x = " x                                                              \
+    "; q = round(x * (1.0 / scale)) + zero_point;"                        \
+    "in = logical_and(ge.Scalar(q, quant_min), le.Scalar(q, quant_max));" \
+    "v = (clamp(q, quant_min, quant_max) - zero_point) * scale; y = where.self(in, x, 0);"
+
 /* ln p, and -100 where p is 0, with a gradient of 0 there. */
 #define SAFE_LOG(p, at_one, log)                                                              \
     "where.self(le.Scalar(" p ", 0), -100.0, " log "(where.self(le.Scalar(" p ", 0), " at_one \
@@ -116,6 +123,11 @@ const tti_operator tti_operators_composed[] = {
                 "_ = only(ord, None); linalg_vector_norm(self, 2, dim, keepdim)"),
     TTI_FORMULA("linalg_matrix_norm.str_ord", "self ord=fro dim=[-2,-1] keepdim=False dtype!=None",
                 "_ = only(ord, 'fro'); linalg_vector_norm(self, 2, dim, keepdim)"),
+    TTI_FORMULA("logcumsumexp.default", "self dim", /* of all pairs of places */
+                "x = movedim.int(self, dim, -1); at = arange(size(x, -1));"
+                "in = le.Tensor(unsqueeze(at, 0), unsqueeze(at, 1));"
+                "x = logsumexp(where.self(in, unsqueeze(x, -2), -3.0e38), [-1]);"
+                "movedim.int(x, -1, dim)"),
     TTI_FORMULA("cosine_similarity.default", "x1 x2 dim=1 eps=1e-8",
                 "p = broadcast_tensors([x1, x2])[0]; q = broadcast_tensors([x1, x2])[1];"
                 "x = p / clamp_min(linalg_vector_norm(p, 2, [dim], True), eps);"
@@ -193,8 +205,19 @@ const tti_operator tti_operators_composed[] = {
                                        "t = -(target * p + (1 - target) * q);"
                                        "x = given(weight, t * weight, t); " REDUCED("x")),
     TTI_FORMULA("poisson_nll_loss.default", "input target log_input full eps reduction",
-                "_ = only(full, False); x = choose(log_input, exp(input) - target * input,"
-                " input - target * log(input + eps)); " REDUCED("x")),
+                "y = choose(log_input, exp(input) - target * input,"
+                " input - target * log(input + eps)); few = le.Scalar(target, 1);"
+                "t = where.self(few, 1.0, target);"
+                "x = choose(full, y + where.self(few, 0,"
+                " t * log(t) - t + log(t * 6.283185307179586) * 0.5), y); " REDUCED("x")),
+    TTI_FORMULA(
+        "multi_margin_loss.default", "self target p=1 margin=1 weight=None reduction=1",
+        "_ = only(rank(self), 2); _ = choose(p - 1, only(p, 2), only(p, 1));"
+        "at = unsqueeze(target, 1);"
+        "z = relu(margin - gather(self, 1, at) + self);"
+        "z = where.self(eq.Tensor(at, arange(size(self, 1))), 0, choose(p - 1, z * z, z));"
+        "z = mean.dim(z, [1]); x = given(weight, z * index_select(weight, 0, target), z); " REDUCED(
+            "x")),
     TTI_FORMULA("soft_margin_loss.default", "self target reduction=1",
                 "x = softplus(-(target * self)); " REDUCED("x")),
     TTI_FORMULA("hinge_embedding_loss.default", "self target margin=1 reduction=1",
@@ -211,8 +234,22 @@ const tti_operator tti_operators_composed[] = {
     TTI_FORMULA(
         "triplet_margin_loss.default",
         "anchor positive negative margin=1 p=2 eps=1e-6 swap=False reduction=1",
-        "_ = only(swap, False); x = relu(margin + pairwise_distance(anchor, positive, p, eps)"
-        " - pairwise_distance(anchor, negative, p, eps)); " REDUCED("x")),
+        "d = pairwise_distance(anchor, negative, p, eps); e = choose(swap,"
+        " minimum(d, pairwise_distance(positive, negative, p, eps)), d);"
+        "x = relu(margin + pairwise_distance(anchor, positive, p, eps) - e); " REDUCED("x")),
+
+    /* training for integers: x - x of the elements inside the range has their gradient */
+    TTI_FORMULA("fake_quantize_per_tensor_affine.default",
+                "self scale zero_point quant_min quant_max",
+                QUANTIZED_STEPS("self") "y - detach(y) + detach(v)"),
+    TTI_FORMULA("fake_quantize_per_tensor_affine.tensor_qparams",
+                "self scale zero_point quant_min quant_max",
+                QUANTIZED_STEPS("self") "y - detach(y) + detach(v)"),
+    TTI_FORMULA(
+        "fake_quantize_per_channel_affine.default",
+        "self scale zero_point axis quant_min quant_max",
+        QUANTIZED_STEPS(
+            "movedim.int(self, axis, -1)") "movedim.int(y - detach(y) + detach(v), -1, axis)"),
     {0},
 };
 

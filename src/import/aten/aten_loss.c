@@ -173,7 +173,9 @@ static tutti_value *labels_of(tti_building *b, const tti_call *c) {
     const tti_operand *t = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return NULL;
     if (!tti_elem_is_float(tti_elem_of(t)) && tti_shape_of(t).n_dims >= 1) return compared(b, t);
-    tti_refuse(b, "targets that are probabilities, or a single sample, are not supported");
+    tti_refuse(b,
+               "targets that are probabilities of another shape, or a single sample, are not "
+               "supported");
     return NULL;
 }
 
@@ -250,6 +252,27 @@ static void entropy_of_rows(tti_building *b, const tti_call *c, tutti_value *row
     tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
 }
 
+static bool has_probabilities(tti_building *b, const tti_call *c) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *t = tti_operand_at(b, c, 1);
+    return tti_elem_is_float(tti_elem_of(t)) && same_shape(x, t) && tti_shape_of(t).n_dims > 1;
+}
+
+/* Of a target with a probability for each class: a mean is over the rows, whatever the weights. */
+static void entropy_of_probabilities(tti_building *b, const tti_call *c, tutti_value *rows,
+                                     int reduction, double smoothing) {
+    tutti_graph *g = tti_graph_of(b);
+    tutti_shape shape = tti_shape_of(tti_operand_at(b, c, 0)), to = {0};
+    for (int d = 0; d < shape.n_dims; d++)
+        if (d != 1) to.dim[to.n_dims++] = shape.dim[d];
+    tutti_value *target = class_rows(b, compared(b, tti_operand_at(b, c, 1)));
+    if (smoothing > 0)
+        target = tutti_affine(g, target, 1 - smoothing, smoothing / (double)shape.dim[1]);
+    if (tti_has(c, 2))
+        target = tutti_mul(g, target, tti_as_float(b, tti_value_of(b, tti_operand_at(b, c, 2))));
+    tutti_value *terms = tutti_mul(g, target, tutti_log_softmax(g, rows, 1));
+    reduce_terms(b, c, tutti_neg(g, sum_classes(g, terms, &to)), NULL, reduction);
+}
+
 /* The classes may be the samples of the batch: those that are padding have no weight. */
 static void cross_entropy_loss(tti_building *b, const tti_call *c) {
     tutti_value *x = tti_as_float(b, tti_batch_value(b, tti_operand_at(b, c, 0)));
@@ -260,7 +283,9 @@ static void cross_entropy_loss(tti_building *b, const tti_call *c) {
     if (smoothing != 0 && tti_has_padding(b) && tti_sample_dims(b, rows, 1u << 1) != 0)
         tti_refuse(b, "label smoothing over the samples of the batch is not supported");
     rows = tti_or_low(b, rows, 1u << 1, -1e30);
-    if (reduction != NONE && !tti_has(c, 2))
+    if (has_probabilities(b, c))
+        entropy_of_probabilities(b, c, rows, reduction, smoothing);
+    else if (reduction != NONE && !tti_has(c, 2))
         entropy_of_rows(b, c, rows, reduction);
     else
         negative_likelihood(b, c, tutti_log_softmax(tti_graph_of(b), rows, 1), 4, reduction,
