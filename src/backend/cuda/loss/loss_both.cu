@@ -24,17 +24,35 @@ __device__ __forceinline__ float power_of_2(float x) {
     return y;
 }
 
-/* As see, for 16-bit numbers: e^(x - max) in one multiplication and one power of two. */
+/* e^(x - max) of 16-bit numbers is 2^(x factor - base), in one multiplication and one power of two.
+ * The base is rounded, or infinite, if max is huge.  Then 16-bit numbers are hundreds apart and all
+ * powers are 0 or 1, so that the factor is 1 instead. */
+struct power_16bit {
+    float factor, base;
+};
+
+__device__ __forceinline__ power_16bit power_below(float max) {
+    power_16bit p = {fabsf(max) < 65536 ? LOG2_E : 1.0f, 0};
+    p.base = max == -INFINITY ? 0 : max * p.factor;
+    return p;
+}
+
+__device__ __forceinline__ float power_of(float x, const power_16bit &p) {
+    return power_of_2(fmaf(x, p.factor, -p.base));
+}
+
+/* As see, for 16-bit numbers. */
 __device__ __forceinline__ void see_16bit(seen<float> &s, const float (&x)[8], unsigned first,
                                           const wanted<float> &w) {
     float best = x[0];
 #pragma unroll
     for (int i = 1; i < 8; i++) best = fmaxf(best, x[i]);
-    float max = fmaxf(s.max, best), base = max == -INFINITY ? 0 : max * LOG2_E;
-    if (max > s.max) s.sum *= power_of_2(fmaf(s.max, LOG2_E, -base));
+    float max = fmaxf(s.max, best);
+    power_16bit p = power_below(max);
+    if (max > s.max) s.sum *= power_of(s.max, p);
     s.max = max;
 #pragma unroll
-    for (int i = 0; i < 8; i++) s.sum += power_of_2(fmaf(x[i], LOG2_E, -base));
+    for (int i = 0; i < 8; i++) s.sum += power_of(x[i], p);
     if (w.total)
 #pragma unroll
         for (int i = 0; i < 8; i++) s.total += x[i];
@@ -129,18 +147,18 @@ __global__ void __launch_bounds__(STAGED_THREADS, STAGED_BLOCKS)
         if (w.total) loss = (1 - share) * loss + share * (log_sum + (s.max - s.total / (float)e.n));
         found[row] = make_float2(loss, s.beaten || loss != loss ? 0 : 1);
     }
-    float scale = d / s.sum, even = d * share / (float)e.n, base = s.max * LOG2_E;
+    float scale = d / s.sum, even = d * share / (float)e.n;
+    power_16bit p = power_below(s.max);
 #pragma unroll 4
     for (unsigned v = threadIdx.x; v < n_vectors; v += G) {
         float some[V];
         tti_load(staged[v].v, some);
 #pragma unroll
-        for (int i = 0; i < V; i++)
-            some[i] = fmaf(power_of_2(fmaf(some[i], LOG2_E, -base)), scale, -even);
+        for (int i = 0; i < V; i++) some[i] = fmaf(power_of(some[i], p), scale, -even);
         tti_store(dx + (size_t)v * V, some);
     }
     if ((unsigned)label / V % G != threadIdx.x) return; /* after its own store */
-    float own = fmaf(power_of_2(fmaf(w.own, LOG2_E, -base)), scale, -even);
+    float own = fmaf(power_of(w.own, p), scale, -even);
     dx[label] = tti_from_f32<T>(own - d * (1 - share));
 }
 
@@ -186,10 +204,10 @@ __device__ __forceinline__ void copy_row(const T *logits, const entropy &e, size
     asm volatile("cp.async.commit_group;");
 }
 
-/* The factors of a row's gradient: x becomes 2^(x log2 e - base) scale - even, at the label hit
- * less. */
+/* The factors of a row's gradient: x becomes e^(x - max) scale - even, at the label hit less. */
 struct slope_16bit {
-    float base, scale, even, hit;
+    power_16bit power;
+    float scale, even, hit;
 };
 
 template <class T>
@@ -215,7 +233,7 @@ __device__ __forceinline__ slope_16bit see_staged(const entropy &e, const walk &
         if (w.total) loss = (1 - share) * loss + share * (log_sum + (s.max - s.total / (float)e.n));
         found[at.row] = make_float2(loss, s.beaten || loss != loss ? 0 : 1);
     }
-    slope_16bit p = {s.max * LOG2_E, d / s.sum, d * share / (float)e.n, d * (1 - share)};
+    slope_16bit p = {power_below(s.max), d / s.sum, d * share / (float)e.n, d * (1 - share)};
     return p;
 }
 
@@ -230,8 +248,7 @@ __device__ __forceinline__ void turn_staged(const slope_16bit &p, unsigned n_vec
         if (v >= n_vectors) break;
         tti_load(staged[v].v, x);
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            x[i] = fmaf(power_of_2(fmaf(x[i], LOG2_E, -p.base)), p.scale, -p.even);
+        for (int i = 0; i < 8; i++) x[i] = fmaf(power_of(x[i], p.power), p.scale, -p.even);
         if (v == label / 8)
 #pragma unroll
             for (int i = 0; i < 8; i++) x[i] -= i == label % 8 ? p.hit : 0.0f;

@@ -124,9 +124,9 @@ __global__ void __launch_bounds__(THREADS)
         if (ignored || !good) continue;
         double row[N_ROW];
         join_row(parts + i * n * N_ROW, n, row);
-        double log_sum = row[ROW_MAX] + log(row[ROW_SUM]);
-        double loss = (1 - r.smoothing) * (log_sum - row[ROW_TARGET]);
-        if (r.smoothing > 0) loss += r.smoothing * (log_sum - row[ROW_TOTAL] / (double)r.n_classes);
+        double log_sum = log(row[ROW_SUM]), mean = row[ROW_TOTAL] / (double)r.n_classes;
+        double loss = (1 - r.smoothing) * (row[ROW_MAX] - row[ROW_TARGET] + log_sum);
+        if (r.smoothing > 0) loss += r.smoothing * (row[ROW_MAX] - mean + log_sum);
         rows[i] = make_float2((float)row[ROW_MAX], (float)row[ROW_SUM]);
         found[i] = make_double2(loss, loss == loss && row[ROW_BEST] == (double)label ? 1 : 0);
     }
