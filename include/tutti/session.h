@@ -197,7 +197,9 @@ TUTTI_API const char *tutti_session_state_name(tutti_session *session, int k);
  *   outputs  by name, with memory for as many rows as the inputs have
  * Outputs are the values that the model named (tutti_output), and "logits" of a model of the job;
  * of a model file with several outputs, all with a row for each sample, by the names of the file.
- * Values of a regression are in the unit of the target, except in a model file with several. */
+ * Values of a regression are in the unit of the target, except in a model file with several; their
+ * tensor may be f64 if it is in host memory, because f32 has too few digits for times and the like.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_session_forward(tutti_session *session,
                                                              const tutti_tensor *inputs,
                                                              int n_inputs,

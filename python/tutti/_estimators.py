@@ -139,11 +139,11 @@ class Regressor(RegressorMixin, _Estimator):
         if len(X) < 2:
             raise ValueError("Regressor needs more than 1 sample, got n_samples = 1")
         self._is_row = y.ndim == 1
-        self._train(X, np.asarray(y, dtype=np.float32).reshape(len(X), -1),
+        self._train(X, np.asarray(y, dtype=np.float64).reshape(len(X), -1),
                     {"train.loss": "mse", "data.target": "value"})
         return self
 
     def predict(self, X: Any) -> Any:
         """The values of each row, in the unit of y."""
-        values = self._outputs(X).astype(np.float64)
+        values = self._outputs(X)
         return values.reshape(len(values)) if self._is_row else values

@@ -197,8 +197,8 @@ class Model:
     # ---- use ----
 
     def predict(self, x: Arrays) -> Any:
-        """The outputs for rows of x: logits of classes, or values in the unit of the target.  A model
-        file with several outputs gives a dict of arrays by their names."""
+        """The outputs for rows of x: logits of classes (float32), or values in the unit of the target
+        (float64).  A model file with several outputs gives a dict of arrays by their names."""
         _check_columns(self.feature_names, x, "x")
         arrays = named_arrays(x, None, self._names)
         check_rows(arrays, self._row_kinds)
@@ -207,7 +207,8 @@ class Model:
 
             found = [p.named_outputs for p in predict(self._trained("predict"), arrays)]
             return {name: numpy().stack([row[name] for row in found]) for name in found[0]}
-        return self._open_session("predict").forward(**arrays)
+        session = self._open_session("predict")
+        return session._forward(arrays, self._predicts_values(self._trained("predict")))
 
     def _has_several_outputs(self, arrays: Dict[str, Any]) -> bool:
         from ._infer import predict
@@ -223,14 +224,16 @@ class Model:
                 return False
         return self._is_several
 
+    def _predicts_values(self, run: Run) -> bool:
+        with open(os.path.join(run.dir, "data.json"), encoding="utf-8") as file:
+            return "target" in json.load(file)  # the mean and deviation of the values
+
     def predict_proba(self, x: Arrays) -> Any:
         """Probabilities of the classes, or with train.loss=bce those of a yes to each question; of
         the first output if the model has several."""
         np = numpy()
         run, loss = self._trained("predict_proba"), self._loss()
-        with open(os.path.join(run.dir, "data.json"), encoding="utf-8") as file:
-            is_value = "target" in json.load(file)  # the mean and deviation of the values
-        if is_value or loss in VALUE_LOSSES:
+        if self._predicts_values(run) or loss in VALUE_LOSSES:
             raise invalid("predict_proba: the model predicts values (train.loss=%s)" % loss)
         outputs = self.predict(x)
         if isinstance(outputs, dict):

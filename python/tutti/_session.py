@@ -399,9 +399,13 @@ class Session:
     def forward(self, *unnamed: Any, **inputs: Any) -> Any:
         """The output of the model in evaluation for any number of rows: an array, or a dict of
         arrays if the model has several outputs."""
+        self._refuse_unnamed("forward", unnamed)
+        return self._forward(inputs)
+
+    def _forward(self, inputs: Mapping[str, Any], as_doubles: bool = False) -> Any:
+        """as_doubles: "logits" are values of a regression, and become float64."""
         from . import _c
 
-        self._refuse_unnamed("forward", unnamed)
         made, held = self._tensors(inputs)
         if not inputs:
             raise invalid("forward: want an array for each input: %s" % ", ".join(self._inputs))
@@ -421,7 +425,8 @@ class Session:
             raise invalid("forward: different numbers of rows: %s" %
                           ", ".join("%s has %d" % item for item in n.items()))
         total = next(iter(n.values()))
-        outputs = {name: numpy().empty((total,) + shape, dtype=dtype)
+        outputs = {name: numpy().empty((total,) + shape,
+                                       dtype="float64" if as_doubles and name == "logits" else dtype)
                    for name, (dtype, shape) in self._outputs.items()}
         for first in range(0, total, self.n_rows):
             last = min(total, first + self.n_rows)

@@ -101,12 +101,16 @@ static void list_outputs(const tti_session_worker *w, const tutti_tensor *const 
     }
 }
 
-/* Values of a regression in the units of the targets. */
-static void convert_values(const tutti_session *s, float *values, int64_t n_rows) {
+/* Values of a regression in the units of the targets: in place, or to doubles of the caller. */
+static void convert_values(const tutti_session *s, float *values, int64_t n_rows, double *to) {
     const tti_target_spec *target = &tti_dataset_spec(s->b->train)->target;
     for (int64_t i = 0; i < n_rows * target->n; i++) {
         int64_t k = i % target->n;
-        values[i] = (float)((double)values[i] * target->std[k] + target->mean[k]);
+        double value = (double)values[i] * target->std[k] + target->mean[k];
+        if (to)
+            to[i] = value;
+        else
+            values[i] = (float)value;
     }
 }
 
@@ -118,14 +122,21 @@ typedef struct output_rows {
     const tutti_tensor *to;
 } output_rows;
 
+static bool is_double(const tutti_tensor *t) { return t->type.dtype == TUTTI_F64; }
+
 static tutti_status deliver_rows(const tti_session_worker *w, const output_rows *r, bool converts) {
     int64_t rows = w->b->rows_per_shard;
+    bool doubles = is_double(r->to);
     for (int64_t at = r->first; at < r->last; at += rows) {
         size_t row_bytes = r->out->row_bytes;
         int64_t n = TTI_MIN(r->last - at, rows);
         uint8_t *from = r->from + (size_t)(at - r->first) * row_bytes;
-        uint8_t *to = (uint8_t *)r->to->data + (size_t)at * row_bytes;
-        if (converts) convert_values(w->session, (float *)(void *)from, n);
+        size_t to_bytes = doubles ? row_bytes * sizeof(double) / sizeof(float) : row_bytes;
+        uint8_t *to = (uint8_t *)r->to->data + (size_t)at * to_bytes;
+        if (converts)
+            convert_values(w->session, (float *)(void *)from, n,
+                           doubles ? (double *)(void *)to : NULL);
+        if (doubles) continue;
         if (r->to->device == 0)
             memcpy(to, from, (size_t)n * row_bytes);
         else
@@ -187,7 +198,10 @@ static tutti_status check_output(const tutti_session *s, const tutti_tensor *t, 
         type.shape.dim[0] = n_rows;
         memcpy(type.shape.dim + 1, field->type.shape.dim,
                (size_t)field->type.shape.n_dims * sizeof(int64_t));
-        if (t->type.dtype != type.dtype || !tti_shape_equal(&t->type.shape, &type.shape))
+        /* A float has too few digits for values such as times. */
+        bool is_double_value = is_double(t) && s->outputs[i].is_value && t->device == 0;
+        if ((t->type.dtype != type.dtype && !is_double_value) ||
+            !tti_shape_equal(&t->type.shape, &type.shape))
             return tti_fail(TUTTI_E_INVALID, "session: output '%s' must be %s, got %s", t->name,
                             tti_type_text(&type, want, sizeof want),
                             tti_type_text(&t->type, got, sizeof got));

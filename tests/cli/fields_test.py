@@ -323,6 +323,7 @@ def test_keys_without_effect_are_refused():
                        (["train.pos_weight=2"], "is for train.loss=bce"),
                        (["train.ignore_index=x"], "is not a label"),
                        (["data.fields=all", "train.class_weights=1, 2"], "a weight for each class"),
+                       (["data.fields=all", "train.class_weights=0, 0"], "all weights are 0"),
                        (["data.fields=all", "train.loss=kl"], "probabilities of the same shape")):
         result = train(*job("linear", "run.dir=refused", *more, data="plain"), code=2)
         assert text in result.err, result.err

@@ -46,6 +46,16 @@ def test_regressor():
             raise AssertionError("%g, %s" % (one.score(x, values), one.predict(x).shape))
 
 
+def test_values_with_many_digits():
+    """Times in seconds since 1970 have more digits than a 32-bit float."""
+    x, _ = samples()
+    y = x @ np.arange(5)
+    near, far = (tutti.Regressor(hidden=[32], epochs=20, lr=0.01).fit(x, y + offset).predict(x)
+                 for offset in (0, 1.7e9))
+    if np.abs(far - 1.7e9 - near).max() > 0.01:
+        raise AssertionError(np.abs(far - 1.7e9 - near).max())
+
+
 def test_pipeline():
     x, y = samples()
     pipeline = make_pipeline(StandardScaler(), tutti.Classifier(hidden=[16], epochs=10, lr=0.01))

@@ -160,6 +160,12 @@ def test_values():
     if model.run.result.r2 < 0.95:
         raise AssertionError(model.run.result.r2)
     raises(tutti.Error, lambda: model.predict_proba(x), "predict_proba", "values")
+    far = tutti.Model("mlp", dict(MLP, **{"train.loss": "mse"}))  # seconds since 1970
+    far.fit(x, y + 1.7e9, batch=32, epochs=30, progress=False, workers=1)
+    found = far.predict(x)
+    expect("type", str(found.dtype), "float64")
+    if np.abs(found.reshape(-1) - 1.7e9 - y).mean() > 2:
+        raise AssertionError("values lost their digits: %s" % found[:4])
     both = np.stack([y, -y], axis=1)
     model = tutti.Model("mlp", dict(MLP, **{"train.loss": "mse"}))
     model.fit(x, both, batch=32, epochs=30, progress=False, workers=1)

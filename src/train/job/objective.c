@@ -250,6 +250,11 @@ tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
     if (is_entropy)
         TTI_TRY(
             read_weights("train.class_weights", c->train.class_weights, weight, &desc.n_weights));
+    bool counts = desc.n_weights == 0; /* some class does */
+    for (int64_t i = 0; i < desc.n_weights; i++) counts |= weight[i] > 0;
+    if (!counts)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train.class_weights: all weights are 0, so there is nothing to learn");
     if (is_bce)
         TTI_TRY(read_weights("train.pos_weight", c->train.pos_weight, weight, &desc.n_weights));
     const char *name = is_entropy ? "cross_entropy" : c->train.loss;
