@@ -71,8 +71,9 @@ static tutti_status index_files(tar *t) {
 static tutti_status limit(const tutti_dataset_desc *desc, tti_tar_index *index) {
     if (index->n == 0)
         return tti_fail(TUTTI_E_DATA,
-                        "%s: no samples were found (NAME.jpg or NAME.png, each with NAME.cls)",
-                        desc->dir);
+                        "%s: no samples were found for the %s split (NAME.jpg or NAME.png, each "
+                        "with NAME.cls); of few samples data.val_fraction may choose none",
+                        desc->dir, desc->split == TUTTI_TRAIN ? "training" : "test");
     if (desc->n_samples > index->n)
         return tti_fail(TUTTI_E_DATA, "%s: %lld samples are requested, there are %lld", desc->dir,
                         (long long)desc->n_samples, (long long)index->n);

@@ -26,6 +26,7 @@ enum {
     VERSION_16 = 1,
     MAGIC_32 = 20240801,
     VERSION_32 = 7,
+    MIN_PAIRS = 16,
     SHARD_TOKENS = 100000000,
     COPY_TOKENS = 16384,
     USUAL_TOKENS = 1 << 20,
@@ -62,6 +63,38 @@ static tutti_status check_header(const char *path, const uint8_t *header, uint64
     return TUTTI_OK;
 }
 
+/* Whether the numbers of 16 bits are halves of wider tokens: the upper ones are 0, or far smaller
+ * than the lower ones. */
+static bool has_wide_tokens(const uint8_t *bytes, size_t n_bytes) {
+    size_t n = n_bytes / 4;
+    uint32_t lower = 0, upper = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t pair = load_u32(bytes + 4 * i);
+        lower = TTI_MAX(lower, pair & 0xFFFF);
+        upper = TTI_MAX(upper, pair >> 16);
+    }
+    return n >= MIN_PAIRS && lower > 0 && (upper == 0 || (upper <= 16 && lower >= 1024));
+}
+
+/* A file without a header of llm.c could be anything. */
+static tutti_status check_plain(const char *path, const uint8_t *bytes, size_t n_bytes) {
+    static const char *const others[][2] = {
+        {"\x93NUMPY", "a NumPy file (data.format=npy reads it)"},
+        {"PK\x03\x04", "a ZIP archive, as torch.save writes"},
+        {"PAR1", "a Parquet file"}};
+    for (size_t i = 0; i < TTI_COUNT(others); i++) {
+        size_t n = strlen(others[i][0]);
+        if (n_bytes >= n && memcmp(bytes, others[i][0], n) == 0)
+            return tti_fail(TUTTI_E_DATA, "%s: is %s and not a file of tokens", path, others[i][1]);
+    }
+    if (!has_wide_tokens(bytes, n_bytes)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: every second number of 16 bits is 0 or small, so the tokens seem to have "
+                    "32 or 64 bits; write them as uint16, or with the header of llm.c for 32 bits: "
+                    "256 int32 that begin with 20240801, 7 and the number of tokens",
+                    path);
+}
+
 static tutti_status look_at(const char *path, uint64_t n_file, tti_token_part *part) {
     uint8_t header[HEADER_BYTES] = {0};
     size_t n_head = (size_t)TTI_MIN(n_file, (uint64_t)HEADER_BYTES);
@@ -82,7 +115,7 @@ static tutti_status look_at(const char *path, uint64_t n_file, tti_token_part *p
     part->width = 2;
     part->offset = 0;
     part->n_tokens = (int64_t)(n_file / 2);
-    return TUTTI_OK;
+    return check_plain(path, header, n_head);
 }
 
 static tutti_status add_file(const char *path, tti_token_stream *stream) {

@@ -51,6 +51,31 @@ static void check_samples(const tutti_dataset *ds, size_t first, int64_t stride,
     }
 }
 
+/* Wider tokens read as u16 would be tokens with a 0 after each. */
+T_CASE(files_of_something_else) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_dataset_desc desc = {.format = "tokens", .dir = dir, .context = 4, .val_fraction = 0.1};
+    tutti_dataset *ds;
+    uint32_t narrow[N], wide[N];
+    uint64_t widest[N];
+    for (size_t i = 0; i < N; i++) {
+        narrow[i] = token_at(i);
+        wide[i] = (uint32_t)(i * 7919 % 128000);
+        widest[i] = token_at(i);
+    }
+    static const char seems[] = "some.bin: every second number of 16 bits is 0 or small";
+    t_put(dir, "some.bin", narrow, sizeof narrow);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, seems);
+    t_put(dir, "some.bin", wide, sizeof wide);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, seems);
+    t_put(dir, "some.bin", widest, sizeof widest);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, seems);
+    t_put(dir, "some.bin", "\x93NUMPY\1\0 v", 10);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "is a NumPy file");
+    t_clear_dir(dir);
+}
+
 T_CASE(every_layout) {
     T_UNUSED;
     static const uint32_t layouts[][2] = {{0, 0}, {20240520, 1}, {20240801, 7}};
@@ -309,10 +334,15 @@ T_CASE(masks_by_epoch) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout),        cmocka_unit_test(one_file_is_cut_in_two),
-        cmocka_unit_test(bad_files),           cmocka_unit_test(tokens_outside_of_the_vocabulary),
-        cmocka_unit_test(a_file_that_shrinks), cmocka_unit_test(the_loader_delivers_rows_of_tokens),
-        cmocka_unit_test(masked_windows),      cmocka_unit_test(masks_by_epoch),
+        cmocka_unit_test(files_of_something_else),
+        cmocka_unit_test(every_layout),
+        cmocka_unit_test(one_file_is_cut_in_two),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(tokens_outside_of_the_vocabulary),
+        cmocka_unit_test(a_file_that_shrinks),
+        cmocka_unit_test(the_loader_delivers_rows_of_tokens),
+        cmocka_unit_test(masked_windows),
+        cmocka_unit_test(masks_by_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
