@@ -61,7 +61,7 @@ static counts count_kinds(const chooser *c) {
         bool date = !number && tti_value_date(cell, &x);
         k.numbers += number;
         k.dates += date;
-        k.digits += strcmp(cell, "0") == 0 || strcmp(cell, "1") == 0;
+        k.digits += number && (x == 0 || x == 1);
         k.huge += number && tti_value_is_rounded(cell);
         if (!number) count_text(&k, cell);
         if (!number) k.other_than_number = tti_row_at(c->rows, i);

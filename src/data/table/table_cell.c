@@ -18,9 +18,8 @@ bool tti_table_value(const tti_csv_text *csv, tti_column_kind kind, const char *
     bool truth = false;
     if (kind == TTI_COLUMN_NUMBER) return tti_value_number(cell, csv->decimal_comma, out);
     if (kind == TTI_COLUMN_DATE) return tti_value_date(cell, out);
-    bool digit = strcmp(cell, "0") == 0 || strcmp(cell, "1") == 0;
-    bool good = tti_value_boolean(cell, &truth) || digit;
-    *out = digit ? cell[0] - '0' : truth;
+    bool good = tti_table_yes_no(csv, cell, &truth);
+    *out = truth;
     return good;
 }
 

@@ -76,7 +76,7 @@ T_CASE(kinds_by_their_values) {
         tti_column_kind kind;
         const char *notice; /* NULL: none */
     } good[] = {
-        {{"0", "1", "true", "False"}, 4, TTI_COLUMN_BOOLEAN, NULL},
+        {{"0", "1.0", "true", "False"}, 4, TTI_COLUMN_BOOLEAN, NULL},
         {{"0", "2", "4", "true", "False"},
          5,
          TTI_COLUMN_CATEGORY,
