@@ -200,8 +200,10 @@ static const char *compute_nan(workers *c, tti_exec *exec, int rank) {
     memcpy(before, tti_exec_params(exec), n_bytes);
     tti_step_desc desc = workers_step(batch, exec, 3);
     tti_step_result *result = &c->result[rank][0];
-    COMM_FAILS(tti_exec_step(exec, &desc, result), TUTTI_E_NUMERICS,
-               "step 4: the loss is not finite (shard 5 of 8, first in linear 'fc1')");
+    COMM_FAILS(
+        tti_exec_step(exec, &desc, result), TUTTI_E_NUMERICS,
+        "step 4: the loss is not finite (shard 5 of 8, first in the samples: one has a value "
+        "that is not finite)");
     COMM_TRUE(result->skipped);
     COMM_TRUE(memcmp(before, tti_exec_params(exec), n_bytes) == 0);
     workers_fill(batch, 0);
