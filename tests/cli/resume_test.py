@@ -85,7 +85,7 @@ def test_samples_that_changed():
         write([row[:-1] + ("a" if row[-1] == "b" else "b") for row in rows])
         again[3] = "data.dir=t.csv"
         ended = runs.tutti(*again, "train.epochs=3")
-        ended.expect(0, "warning: the data is not that of the run before: it had 36 training samples")
+        ended.expect(0, "warning: the data is not that of the run before: it had 36 training")
         if ended.err.count("not that of the run before") != 1:
             raise AssertionError("reported more than once: " + ended.err)
 

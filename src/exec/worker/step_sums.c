@@ -265,22 +265,6 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     return tti_instance_find_nonfinite(instance, &run, 0, setup->desc.plan->shard.n_steps, step);
 }
 
-/* Samples of floats that are not finite spoil every layer. */
-static bool has_bad_samples(const tti_setup *setup, const tti_step_desc *desc, int shard) {
-    const tti_node *node = tti_graph_find_source(setup->desc.plan->shard.graph, "x");
-    const tti_shard_data *data = &desc->shards[shard - setup->first_shard];
-    if (!node || node->out[0]->type.dtype != TUTTI_F32 || !data->x ||
-        setup->shard_inputs.n_fields != 1)
-        return false;
-    int64_t rows = node->out[0]->type.shape.n_dims > 0 ? node->out[0]->type.shape.dim[0] : 1;
-    int64_t n =
-        tutti_shape_n_elems(&node->out[0]->type.shape) / TTI_MAX(rows, (int64_t)1) * data->n_rows;
-    const float *x = data->x;
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return true;
-    return false;
-}
-
 /* The worker of a replica with the lowest key reports; of equal keys the first. */
 static tutti_status broadcast_first(const tti_setup *setup, int64_t key,
                                     char layer[TTI_LAYER_TEXT]) {
@@ -316,7 +300,7 @@ void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
     }
     if (find_bad_step(x, desc, shard, &sched_slot, &step) != TUTTI_OK) tti_clear_error();
     if (step >= 0) tti_exec_print_layer(setup->desc.plan->shard.steps[step], layer);
-    if (has_bad_samples(setup, desc, shard))
+    if (tti_exec_has_bad_samples(setup, &desc->shards[shard - setup->first_shard]))
         snprintf(layer, TTI_LAYER_TEXT, "the samples: one has a value that is not finite");
 }
 

@@ -3,6 +3,7 @@
  * Everything a result depends on is indexed by shard, never by rank or compute thread. */
 #include "exec/worker/worker.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -204,6 +205,19 @@ void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_inputs *inputs
     feed_one(instance, inputs->target, data->target);
     feed_one(instance, inputs->rows, &data->n_rows);
     feed_one(instance, inputs->loss_scale, &x->tally->loss_scale);
+}
+
+bool tti_exec_has_bad_samples(const tti_setup *setup, const tti_shard_data *data) {
+    const tti_node *node = tti_graph_find_source(setup->desc.plan->shard.graph, "x");
+    const tutti_type *type = node ? &node->out[0]->type : NULL;
+    if (!type || type->dtype != TUTTI_F32 || !data->x || setup->shard_inputs.n_fields != 1)
+        return false;
+    int64_t rows = type->shape.n_dims > 0 ? type->shape.dim[0] : 1;
+    int64_t n = tutti_shape_n_elems(&type->shape) / TTI_MAX(rows, (int64_t)1) * data->n_rows;
+    const float *x = data->x;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return true;
+    return false;
 }
 
 float *tti_exec_array(const tti_exec *x, int64_t k) {

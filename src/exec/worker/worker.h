@@ -262,6 +262,9 @@ bool tti_exec_has_wire(const tti_exec *exec);
  * another stage computes them. */
 void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data);
+/* Whether the samples are floats, and one of them is not finite.  Samples with several fields are
+ * not examined. */
+bool tti_exec_has_bad_samples(const tti_setup *setup, const tti_shard_data *data);
 void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard, int n_sums);
 /* Copies desc->outputs of this worker's shard number index. */
 void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instance, int index);
