@@ -12,8 +12,8 @@ import runs
 GPT2 = ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=16", "model.context=24",
         "data.format=text", "data.dir=text", "data.context=16", "data.tokenizer=bytes",
         "train.batch=8", "train.steps=3", "optimizer.name=adamw", "parallel.shards=2"]
-RESNET = ["model.name=resnet18", "model.stem=cifar", "data.n_train=4", "data.n_test=2",
-          "train.batch=4", "train.steps=1", "parallel.shards=2"]
+RESNET = ["model.name=resnet18", "model.stem=cifar", *runs.small_images(), "data.n_train=4",
+          "data.n_test=2", "train.batch=4", "train.steps=1", "parallel.shards=2"]
 FROZEN = ["optimizer.freeze=*", "train.steps=1"]
 
 

@@ -139,10 +139,11 @@ def digest(run):
             figures = [record.get(field) for field in ("loss", "accuracy", "grad_norm",
                                                        "params_hash")]
             out.update(repr(figures).encode())
-    for part in ("model", "optimizer"):
-        with open(os.path.join(runs.newest_checkpoint(run), part + ".safetensors"), "rb") as file:
+    for name in ("model", "optimizer"):
+        with open(os.path.join(runs.newest_checkpoint(run), name + ".safetensors"), "rb") as file:
             file.seek(int.from_bytes(file.read(8), "little"), os.SEEK_CUR)  # past the names
-            out.update(file.read())
+            for part in runs.parts_of(file):
+                out.update(part)
     return out.hexdigest()[:16]
 
 

@@ -3,11 +3,14 @@
 any number of workers, and their own names; a run needs the file no longer."""
 
 import array
+import atexit
+import functools
 import json
 import os
 import shutil
 import struct
 import sys
+import tempfile
 import zipfile
 
 import runs
@@ -69,13 +72,21 @@ def near(got, want, tolerance):
         assert abs(x - y) <= tolerance * max(1, abs(y)), (got, want)
 
 
+@functools.lru_cache(maxsize=None)
+def trained(name):
+    """The run of the golden batch, once for all tests of a script."""
+    folder = tempfile.mkdtemp(prefix="tutti-once-", dir=runs.folder_in_memory())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    run = os.path.join(folder, name)
+    runs.tutti("train", *job(name, "run.dir=" + run, data=run + "-data")).expect(0)
+    return run
+
+
 def test_losses_are_pytorchs():
     for name in NAMES:
-        result = runs.tutti("train", *job(name, "run.dir=" + name, data="data-" + name))
-        assert result.code == 0, result.err
         wide, own = golden(name)["losses"], golden(name)["losses_f32"]
         error = max(abs(x - y) for x, y in zip(wide, own))  # how far a correct f32 may be off
-        near([e["loss"] for e in events(name, "step")], wide, max(2e-6, 10 * error))
+        near([e["loss"] for e in events(trained(name), "step")], wide, max(2e-6, 10 * error))
 
 
 def test_evaluation_is_pytorchs():
@@ -137,9 +148,7 @@ def test_buffers_that_a_model_changes():
     all layouts, also on devices; a pipeline is refused by the buffer's name, and what a run leaves
     is what PyTorch leaves."""
     for name in ("moved", "shared"):
-        left = "left-" + name
-        runs.tutti("train", *job(name, "run.dir=" + left, data="data-" + name)).expect(0)
-        state = exported(left, "state-dict", left + "-state")
+        state = exported(trained(name), "state-dict", "left-" + name)
         for key, values in golden(name)["left"].items():
             kind, data = state[key]
             if key.endswith("num_batches_tracked"):
@@ -262,8 +271,8 @@ def exported(run, form, folder):
 def test_a_state_dict_is_whole():
     """Counters of batch norms too, and what the graph knows has the run's values."""
     for name in NAMES:
-        assert runs.tutti("train", *job(name, "run.dir=" + name, data="data-" + name)).code == 0
-        state, own = (exported(name, form, name + form) for form in ("state-dict", "safetensors"))
+        state, own = (exported(trained(name), form, name + form)
+                      for form in ("state-dict", "safetensors"))
         assert set(state) == set(golden(name)["names"]), set(state)
         for key, tensor in state.items():
             if key in own:
