@@ -21,11 +21,11 @@ class Hosts:
     """A run with one supervisor for each number in nodes; host k writes FOLDER-k.out."""
 
     def __init__(self, folder, nodes, *options, address="127.0.0.1", before=lambda node: [],
-                 own=lambda node: [], delay_ms=5, faults=""):
+                 own=lambda node: [], delay_ms=5, faults="", faults_of=lambda node: ""):
         self.folder = folder
         self.first = 0  # a host that lives until the end
         self.options = options
-        self.before, self.own = before, own
+        self.before, self.own, self.faults_of = before, own, faults_of
         self.more = dict(TUTTI_NODES=nodes, MASTER_ADDR=address, MASTER_PORT=str(runs.port()),
                          TUTTI_TOKEN=TOKEN,
                          TUTTI_FAULT="train.data:delay_ms=%d%s" % (delay_ms, faults))
@@ -33,6 +33,7 @@ class Hosts:
 
     def start(self, node):
         env = hosts_test.environment(**self.more, TUTTI_NODE_RANK=str(node))
+        env["TUTTI_FAULT"] += self.faults_of(node)
         with open("%s-%d.out" % (self.folder, node), "a") as out:
             return subprocess.Popen(
                 [*self.before(node), PROGRAM, *runs.small(self.folder, *LONG, *self.options),

@@ -134,6 +134,21 @@ def test_lost_while_it_records_again():
     check(run, expected, 2)
 
 
+def test_lost_during_a_change():
+    """Rank 1 dies in the change after another death, the first worker while a new one joins, and
+    another one after an evaluation that is not recorded yet."""
+    expected = undisturbed()
+    for zero in 0, 1:
+        run = Run("zero%d" % zero, "parallel.min_workers=1", "parallel.zero=%d" % zero,
+                  "run.restarts=4", env=dict(os.environ, TUTTI_FAULT=";".join((
+                      "train.data:delay_ms=3", "train.save:kill@rank=3,step=90",
+                      "train.taken_over:kill@rank=1,step=90", "train.taken_over:kill@rank=0,3",
+                      "train.evaluated:kill@rank=2,step=180"))))
+        n_lost = run.end()[1].count("the run goes on with")
+        check(run, expected, n_lost)
+        assert n_lost >= 4, run.text()
+
+
 def test_scaled():
     longer = "train.steps=800"
     expected = undisturbed(longer)

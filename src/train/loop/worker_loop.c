@@ -90,6 +90,11 @@ static bool is_alone(const worker_loop *s) {
     return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
 }
 
+/* The rank with which this worker was started. */
+static int slot_of(const worker_loop *s) {
+    return s->desc->carry ? s->desc->carry->slot : s->desc->rank;
+}
+
 static bool is_async(const worker_loop *s) {
     return s->desc->server && tti_server_is_async(s->desc->server);
 }
@@ -162,6 +167,7 @@ static tutti_status take_over(worker_loop *s, bool *any) {
     tti_carry *carry = s->desc->carry;
     *any = false;
     if (!carry || !carry->has_changed) return TUTTI_OK;
+    (void)TTI_FAULT_AT("train.take_over", carry->slot, carry->at.state.step);
     if (carry->has_partitions) { /* records of the step that the mirror has may be missing */
         carry->at = (tti_carry_position){0};
         if (carry->mirror) TTI_TRY(tti_mirror_load(carry, s->desc->comm, s->exec, &carry->at, any));
@@ -169,6 +175,7 @@ static tutti_status take_over(worker_loop *s, bool *any) {
         TTI_TRY(tti_carry_share(carry, s->desc->comm, s->exec, s->b->plan, any));
     }
     if (!*any) return TUTTI_OK;
+    (void)TTI_FAULT_AT("train.taken_over", carry->slot, carry->at.state.step);
     s->has_state = true;
     s->state = carry->at.state;
     s->state.shard_map = NULL; /* of the last epoch */
@@ -313,6 +320,7 @@ static tutti_status evaluate(worker_loop *s) {
                         .step = (uint64_t)s->state.step};
     tti_phases_begin(&s->phases, "evaluating");
     TTI_TRY(tti_evaluation_run(&e));
+    (void)TTI_FAULT_AT("train.evaluated", slot_of(s), s->state.step);
     tutti_status st = tti_phases_end(&s->phases);
     double loss = e.sums.all.count > 0 ? e.sums.all.loss_sum / e.sums.all.count : 0;
     bool counts = s->b->has_accuracy && e.sums.all.count > 0;
@@ -364,6 +372,7 @@ static tutti_status end_failed_save(worker_loop *s, tutti_status st) {
 static tutti_status save_now(worker_loop *s) {
     s->saved_step = s->state.step;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
+    (void)TTI_FAULT_AT("train.save", slot_of(s), s->state.step);
     if (s->desc->rank != 0) {
         tti_phases_wait_for_peers(&s->phases, "serve state");
         TTI_TRY(tti_phases_end_wait(&s->phases, tti_exec_serve(s->exec)));
