@@ -34,6 +34,7 @@ typedef struct tti_attention {
     bool causal;
     int64_t window;    /* keys fewer positions away are seen; 0: all */
     const float *mask; /* [t,s], added to the scores; NULL: none */
+    bool replaces;     /* a bias replaces the scores that it hides, instead of being added */
     tti_attention_bias bias[TTI_MAX_BIASES];
     int n_bias;
     int64_t bias_period;  /* rows of the sum of the biases where they repeat; 0: they do not */

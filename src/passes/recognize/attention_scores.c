@@ -13,8 +13,8 @@
  * it were added, since the score is less than the rounding. */
 static const double masked = -1e4, replaced = -1e9;
 
-/* Where all scores of a query are below this, they may have been replaced: then no gradient flows
- * to its product with the keys, while that of the op does. */
+/* Where all scores of a query are below this, they may have been replaced.  Then no gradient flows
+ * to their products, but the op, which adds the mask, has one. */
 static const double lowest = -65536;
 
 enum { MOST_STEPS = 24, MOST_DEPTH = 12, MOST_BIAS_STEPS = 8 };
@@ -113,11 +113,13 @@ static const float *mask_as_numbers(const scores *s, const char **why) {
     size_t n = (size_t)(s->n_t * s->n_s);
     float *out = tti_arena_alloc(&s->m->scene->arena, (n + 1) * sizeof *out);
     if (!out) *why = "out of memory";
-    for (size_t i = 0, n_low = 0; i < n && !*why; i++) {
+    for (size_t i = 0, n_low = 0, n_replaced = 0; i < n && !*why; i++) {
+        if (i % (size_t)s->n_s == 0) n_low = n_replaced = 0;
         out[i] = (float)s->c[i];
         if (s->a[i] != 1 && !(s->c[i] <= replaced)) *why = "a mask scales the scores";
-        n_low = (i % (size_t)s->n_s == 0 ? 0 : n_low) + (isfinite(s->c[i]) && s->c[i] < lowest);
-        if (n_low == (size_t)s->n_s) *why = "a mask hides all keys of a query";
+        n_low += isfinite(s->c[i]) && s->c[i] < lowest, n_replaced += s->a[i] != 1;
+        if (n_low == (size_t)s->n_s && n_replaced > 0)
+            *why = "a mask replaces all scores of a query";
     }
     return out;
 }
@@ -232,6 +234,8 @@ static bool mask_step(scores *s) {
         apply_mask(s, is_keep ? KEEP : MUL, &x);
     } else if (!is_keep || !is_hidden_elsewhere(s, other)) {
         return false;
+    } else {
+        s->out->replaces = true;
     }
     s->at = node->in[side];
     return true;
@@ -334,8 +338,8 @@ static const char *place_bias(const tti_match *m, const tti_attention *a,
     }
     bias->shape = TUTTI_SHAPE(rows, heads, aligned_dim(own, n, n - 2), aligned_dim(own, n, n - 1));
     if (!m->scene->of_input[bias->value->id]) return NULL;
-    if (bias->shape.dim[2] > 1 && has_low_number(m, bias->value, MOST_BIAS_STEPS))
-        return "a mask from inputs may hide all keys of a query";
+    if (a->replaces && bias->shape.dim[2] > 1 && has_low_number(m, bias->value, MOST_BIAS_STEPS))
+        return "a mask from inputs may replace all scores of a query";
     if (rows != a->b || !tti_batch_is_first(m->scene, bias->value))
         return "a bias is computed from inputs, but has no row for each sample";
     return NULL;

@@ -201,7 +201,7 @@ static const pattern_case cases[] = {
     {"attend_filled_weakly", attend_filled_weakly, "softmax", "sdpa"},
     {"attend_filled_elsewhere", attend_filled_elsewhere, "softmax", "sdpa"},
     {"attend_filled_pairs", attend_filled_pairs, "softmax", "sdpa"},
-    {"attend_added_pairs", attend_added_pairs, "softmax", "sdpa"},
+    {"attend_added_pairs", attend_added_pairs, "sdpa", "softmax"},
     {"attend_capped", attend_capped, "sdpa", "tanh"},
     {"attend_capped_bias", attend_capped_bias, "softmax", "sdpa"},
     {"attend_spilled", attend_spilled, "softmax", "attention"},
@@ -279,8 +279,7 @@ T_CASE(the_report_says_why) {
     } rows[] = {
         {attend_in_blocks, "a bias repeats within heads or samples"},
         {attend_filled_weakly, "the scores are more than a product with masks and biases"},
-        {attend_filled_pairs, "a mask from inputs may hide all keys of a query"},
-        {attend_added_pairs, "a mask from inputs may hide all keys of a query"},
+        {attend_filled_pairs, "a mask from inputs may replace all scores of a query"},
         {attend_spilled, "its scores or weights are used elsewhere too"},
         {attend_negative, "the scale is not positive"},
     };
