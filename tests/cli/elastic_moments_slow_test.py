@@ -1,6 +1,6 @@
-"""elastic_moments_slow_test.py - workers of elastic runs die in chosen moments, in each layout, on one
-host and on two: the bits are those of an undisturbed run, every step is recorded once, and no step
-takes long."""
+"""elastic_moments_slow_test.py - workers of elastic runs die in chosen moments, in each layout, on
+one host and on two: the bits are those of an undisturbed run, every step is recorded once, and no
+step takes long."""
 
 import os
 import sys

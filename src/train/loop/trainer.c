@@ -371,12 +371,6 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
     return st;
 }
 
-static void rehearse(trainer *t, const tti_blueprint *b) {
-    char note[700];
-    tti_rehearse(b, b->config.parallel.spares > 0 ? -1 : t->slot, note, sizeof note);
-    if (note[0]) warn(t, note);
-}
-
 /* After a loss every member leaves the group, and the supervisor makes the next one. */
 static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tti_carry carry = {.has_changed = tti_worker_joins(),
@@ -389,7 +383,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     if (carry.has_partitions && b->config.parallel.mirror)
         TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b, &carry.mirror));
     t->carry = &carry;
-    if (carry.has_changed) rehearse(t, b);
+    if (carry.has_changed) tti_rehearse(b, b->config.parallel.spares > 0 ? -1 : t->slot, warn, t);
     do {
         if (waits) st = wait_for_place(t, &carry, &epoch);
         if (st != TUTTI_OK) break;

@@ -80,33 +80,36 @@ static tutti_status rehearse_at(const tti_blueprint *whole, int place) {
     return st;
 }
 
-/* The devices of a job are of one machine, and set up alike. */
 static bool is_exclusive(const tti_blueprint *b, int index) {
     const tti_device_ops *ops = b->devices.backend->device;
     return ops->is_exclusive && ops->is_exclusive(index);
 }
 
-void tti_rehearse(const tti_blueprint *b, int place, char *note, size_t n_bytes) {
+void tti_rehearse(const tti_blueprint *b, int place, void (*note)(void *user, const char *text),
+                  void *user) {
     const tti_devices *d = &b->devices;
     bool is_whole = b->n_model_ranks == 0 && !d->mixed && !b->compares_samples;
-    note[0] = '\0';
     int only = place >= 0 ? tti_devices_place(d, place) : -1;
+    char text[700];
     for (int i = 0; i < d->n; i++) {
         size_t n_free = 0;
         if (place >= 0 && d->index[i] != only) continue;
         if (is_exclusive(b, d->index[i])) {
-            snprintf(note, n_bytes,
+            snprintf(text, sizeof text,
                      "device %d is in exclusive mode: this worker joins without having tried it, "
                      "and the others wait longer",
                      d->index[i]);
-            return;
+            note(user, text);
+            return; /* the devices of a machine are set up alike */
         }
         tutti_status st = visit(b, d->index[i], &n_free);
         if (st == TUTTI_OK && is_whole && (place >= 0 || has_room(b, n_free)))
             st = rehearse_at(b, place >= 0 ? place : i);
-        if (st != TUTTI_OK)
-            snprintf(note, n_bytes, "this worker joins without having tried device %d: %s",
+        if (st != TUTTI_OK) {
+            snprintf(text, sizeof text, "this worker joins without having tried device %d: %.500s",
                      d->index[i], tutti_last_error());
+            note(user, text);
+        }
         tti_clear_error();
     }
 }

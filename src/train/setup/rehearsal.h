@@ -10,8 +10,8 @@
  * uses; -1: not known, so on all devices that have memory to spare.  Models that are divided have
  * their devices opened and closed.  A device in exclusive mode is left alone, because this process
  * would keep the worker out that gets it.
- * Failures are only noted, because the worker meets them again: note gets one line for people, ""
- * if there is none. */
-void tti_rehearse(const tti_blueprint *blueprint, int place, char *note, size_t n_bytes);
+ * Failures are only noted, because the worker meets them again: note gets one line for people. */
+void tti_rehearse(const tti_blueprint *blueprint, int place,
+                  void (*note)(void *user, const char *text), void *user);
 
 #endif /* TTI_TRAIN_REHEARSAL_H */
