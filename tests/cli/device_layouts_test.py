@@ -104,7 +104,8 @@ def test_gradients_that_share_readers():
 def test_norms_between_collectives():
     """Made with the collectives beside them: the bits of their steps one by one, by way of
     the host, whenever what is put into queues is done."""
-    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true"]
+    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true",
+                     "train.steps=4"]
     train("host", "gpu", (1, 1, 2), *text, says="fuses=1").expect(0)
     expect_collectives("host", "through the host")
     for late in LATE["norms"]:
@@ -130,7 +131,7 @@ def test_rows_beside_products():
     """With many tokens the workers divide these in the second half of a layer: norms have a
     collective on one side only."""
     text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_precision_residual=true",
-                     "train.batch=64", "parallel.shards=1", "train.steps=4"]
+                     "train.batch=64", "parallel.shards=1", "train.steps=2"]
     for n in (2, 4):
         host, layout = "host-%d" % n, (1, 1, n)
         shown = runs.tutti("inspect", "--worker", "0", "parallel.devices=gpu", *text,

@@ -1,10 +1,14 @@
 """nets_exact_test.py - convolutional families with stochastic depth and dropout: one story for
 replicas, ZeRO-3 and a pipeline; torchvision's names of weights, and a new head on loaded ones."""
 
+import atexit
+import functools
 import json
 import re
+import shutil
 import struct
 import sys
+import tempfile
 
 import runs
 
@@ -39,17 +43,26 @@ def test_one_story():
     one_story(lambda number: LAYOUTS[:1] * (number == 0) + LAYOUTS[1 + number % 2:][:1])
 
 
+@functools.lru_cache(maxsize=None)
+def exported(model):
+    """The folder that has the weights of a run, which all tests of a script share."""
+    folder = tempfile.mkdtemp(prefix="tutti-once-", dir=runs.folder_in_memory())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    train(folder + "/run", model).expect(0)
+    runs.tutti("export", folder + "/run", "--format", "torchvision", "--out",
+               folder + "/tv").expect(0)
+    return folder + "/tv"
+
+
 def test_weights_come_back():
     """Exported and loaded: the same first loss; another head is left out by its name."""
     for model, head in (("mobilenet_v2", "classifier.1"), ("regnet_y_400mf", "fc")):
-        train(model, model).expect(0)
-        runs.tutti("export", model, "--format", "torchvision", "--out", model + "-tv").expect(0)
-        init = ["model.init=" + model + "-tv", "train.steps=0"]
+        init = ["model.init=" + exported(model), "train.steps=0"]
         more = ["data.classes=7"]
         train(model + "-back", model, *init).expect(0)
         train(model + "-other", model, *init, *more).expect(4, head + ".weight has f32[1000,")
         train(model + "-new", model, *init, *more, "model.init_except=%s.*" % head).expect(0)
-    train("wrong", "mobilenet_v3_small", "model.init=mobilenet_v2-tv").expect(4, "is missing")
+    train("wrong", "mobilenet_v3_small", "model.init=" + exported("mobilenet_v2")).expect(4, "is missing")
 
 
 PARTS = {"mobilenet_v2": {r"\.conv\.0\.0\.": ".conv_pw.", r"\.conv\.0\.1\.": ".bn1.",
@@ -97,9 +110,7 @@ def rename(model, path):
 def test_weights_of_timm():
     for model in PARTS:
         run = "timm-" + model
-        train(run, model).expect(0)
-        folder = run + "-tv"
-        runs.tutti("export", run, "--format", "torchvision", "--out", folder).expect(0)
+        folder = shutil.copytree(exported(model), run + "-tv")
         init = ["model.init=" + folder, "train.steps=1", "optimizer.lr=0"]
         train(run + "-ours", model, *init).expect(0)
         rename(model, folder + "/model.safetensors")

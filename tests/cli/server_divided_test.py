@@ -161,7 +161,7 @@ def stages_waited(run):
 def test_copies_that_do_not_wait_learn():
     """As workers with whole models: digits, with backup workers too.  Averages of the parameters
     are evaluated: the last update differs from run to run."""
-    few = ["train", *runs.SMALL, "model.name=mlp", "model.hidden=[128,128]",
+    few = ["train", *runs.SMALL, "model.name=mlp", "model.hidden=[64,64]", "run.log_every=20",
            "model.dropout=0", "optimizer.name=adamw", "optimizer.lr=0.002", "train.ema=0.98",
            "data.n_train=2000", "data.n_test=200", "train.batch=40", "train.steps=600",
            "run.checkpoint_every=-1", *layouts.keys_of((2, 2, 1))]
