@@ -592,9 +592,9 @@ bool tti_exec_takes_bytes(const tti_exec *x) {
     return ops && ops->step.unpack;
 }
 
-const char *tti_exec_way(const tti_exec *x) {
+const char *tti_exec_transport(const tti_exec *x) {
     tti_exec_device *device = tti_device_of(x);
-    return device ? tti_exec_device_way(device) : "";
+    return device ? tti_exec_device_transport(device) : "";
 }
 
 tutti_status tti_exec_keep(tti_exec *x, const tti_resident_samples *samples,

@@ -165,7 +165,7 @@ int tti_exec_depth(const tti_exec *exec);
 int tti_exec_steps_per_launch(const tti_exec *exec);
 
 /* Describes how devices reduce between workers; "" if they do not.  Valid as long as exec. */
-const char *tti_exec_way(const tti_exec *exec);
+const char *tti_exec_transport(const tti_exec *exec);
 
 /* The two halves of a step for a worker without a parameter server or local SGD. The first ends
  * before the update and may be repeated.  Afterwards tti_exec_fetch returns the gradients, if all

@@ -18,9 +18,9 @@ tutti_status tti_exec_shard_map(const tti_exec_desc *desc, int n_ranks, tti_shar
     return tti_shard_map_check(out, n_ranks, desc->n_shards);
 }
 
-static bool has_step(const tti_program *program, tti_trait trait) {
+static bool has_joins(const tti_program *program) {
     for (int s = 0; s < program->n_steps; s++)
-        if (program->steps[s]->op->traits & trait) return true;
+        if (program->steps[s]->op->traits & TTI_SYNC) return true;
     return false;
 }
 
@@ -46,8 +46,8 @@ tutti_status tti_planned_micro_groups(const tti_exec_desc *desc, int n_local, in
 /* Counts the shards whose activations are live at the same time. */
 static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
     int n_compute_threads = tti_exec_n_compute_threads(desc, n_local), n_micro_groups;
-    bool joins = has_step(&desc->plan->shard, TTI_SYNC) ||
-                 (desc->plan->eval.graph && has_step(&desc->plan->eval, TTI_SYNC));
+    bool joins =
+        has_joins(&desc->plan->shard) || (desc->plan->eval.graph && has_joins(&desc->plan->eval));
     *n = joins ? n_local : n_compute_threads;
     if (!desc->plan->stages) return TUTTI_OK;
     TTI_TRY(tti_planned_micro_groups(desc, n_local, n_ranks, &n_micro_groups));
@@ -145,7 +145,7 @@ tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_rank
     }
     if (desc->n_ranges > 1)
         return tti_share_init_range(desc->plan, desc->range, desc->n_ranges, share);
-    if (!desc->zero) return tti_share_init(desc->plan, 0, 1, share);
+    if (!desc->zero) return tti_share_init_among(desc->plan, 0, 1, 1, share);
     int n_owners = desc->n_owners > 0 ? TTI_MIN(desc->n_owners, n_ranks) : n_ranks;
     return init_share(desc, rank, n_ranks, n_owners, share);
 }

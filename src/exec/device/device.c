@@ -97,8 +97,6 @@ static size_t flat_bytes(const tti_setup *setup) {
     return setup->desc.plan->n_flat * sizeof(float);
 }
 
-static size_t state_bytes(const tti_setup *setup) { return setup->share.n_elems * sizeof(float); }
-
 static tutti_status alloc_on_host(float **memory, size_t n_bytes) {
     if (!*memory) *memory = calloc(1, n_bytes + 64);
     return *memory
@@ -123,7 +121,8 @@ static tutti_status copy(tti_exec *x, bool push, int first, int last) {
         float *array = tti_exec_array(x, k), **mirror = mirror_of(device, k);
         bool is_whole = k == TTI_STATE_PARAMS && !tti_exec_has_sharded_params(x);
         if (!array || (push && !*mirror)) continue;
-        size_t n_bytes = is_whole ? flat_bytes(setup) : state_bytes(setup);
+        size_t n_bytes =
+            (is_whole ? setup->desc.plan->n_flat : setup->share.n_elems) * sizeof(float);
         TTI_TRY(alloc_on_host(mirror, n_bytes));
         void *dst = push ? array : *mirror, *src = push ? *mirror : array;
         TTI_TRY(ops->queues.copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
@@ -464,7 +463,7 @@ size_t tti_exec_device_sent_bytes(const tti_exec_device *device) {
     return tti_device_reduce_compress_bytes(reduce) + tti_device_reduce_rounded_bytes(reduce);
 }
 
-const char *tti_exec_device_way(const tti_exec_device *device) {
+const char *tti_exec_device_transport(const tti_exec_device *device) {
     return tti_str_text(&device->transport);
 }
 

@@ -39,7 +39,7 @@ tutti_status tti_exec_device_wait_for_copies(tti_exec *x);
 /* Bytes of its memory for gradients that are compressed or rounded. */
 size_t tti_exec_device_sent_bytes(const tti_exec_device *device);
 int tti_exec_device_steps_per_launch(const tti_exec_device *device);
-const char *tti_exec_device_way(const tti_exec_device *device);
+const char *tti_exec_device_transport(const tti_exec_device *device);
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_salvage(tti_exec *x, tti_step_result *result, bool *ended);

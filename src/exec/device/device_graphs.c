@@ -131,7 +131,9 @@ tutti_status tti_device_chain_step(tti_exec *x, int which) {
     return d->ops->queues.replay(d->chains[first]);
 }
 
-tutti_status tti_device_chain_before_end(tti_exec *x) {
+/* Call before waiting for the oldest step in flight.  If that step still waits for its launch, or
+ * no other steps follow, the waiting steps are launched one by one. */
+static tutti_status launch_before_end(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     bool others_may_come = !d->has_just_ended;
     d->has_just_ended = true;
@@ -235,7 +237,7 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     int which = tti_device_next_to_end(d);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(set->at_work);
-    TTI_TRY(tti_device_chain_before_end(x));
+    TTI_TRY(launch_before_end(x));
     set->at_work = false;
     d->n_ended++;
     *out = set;

@@ -36,7 +36,7 @@ static tutti_status join(tti_exec *x, const join_at *at) {
     const float *in[TTI_MAX_COMPUTE_THREADS];
     float *out[TTI_MAX_COMPUTE_THREADS];
     for (int s = 0; s < n_local; s++) {
-        in[s] = tti_instance_step_in(tti_exec_instance(x, s, at->eval), at->step, 0);
+        in[s] = tti_instance_step_in(tti_exec_instance(x, s, at->eval), at->step);
         out[s] = tti_instance_step_out(tti_exec_instance(x, s, at->eval), at->step, 0);
     }
     bool done = false; /* in one kernel, if devices can read each other's memory */

@@ -144,10 +144,6 @@ int tti_device_n_chained(const tti_exec *x);
 bool tti_device_is_chained(const tti_exec *x, const tti_device_set *set);
 tutti_status tti_device_chain_step(tti_exec *x, int which);
 
-/* device_graphs.c: call before waiting for the oldest step in flight.  If that step still waits for
- * its launch, or no other steps follow, the waiting steps are launched one by one. */
-tutti_status tti_device_chain_before_end(tti_exec *x);
-
 /* device_step.c: runs the shards of this worker with their inputs, including overlapped sums with
  * other workers; the same for an evaluation. */
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);

@@ -572,9 +572,7 @@ const tti_node *tti_instance_node(const tti_instance *it, int step) {
     return it->desc.program->steps[step];
 }
 
-const void *tti_instance_step_in(const tti_instance *it, int step, int i) {
-    return it->steps[step].in[i];
-}
+const void *tti_instance_step_in(const tti_instance *it, int step) { return it->steps[step].in[0]; }
 
 void *tti_instance_step_out(tti_instance *it, int step, int k) { return it->steps[step].out[k]; }
 

@@ -128,8 +128,8 @@ int64_t tti_instance_take_collective_ns(tti_instance *instance);
 int tti_instance_n_steps(const tti_instance *instance);
 const tti_node *tti_instance_node(const tti_instance *instance, int step);
 
-/* Bytes of input i and of output k of a step. */
-const void *tti_instance_step_in(const tti_instance *instance, int step, int i);
+/* Bytes of the first input and of output k of a step. */
+const void *tti_instance_step_in(const tti_instance *instance, int step);
 void *tti_instance_step_out(tti_instance *instance, int step, int k);
 
 bool tti_instance_has_output(const tti_instance *instance, const char *name);

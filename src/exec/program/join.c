@@ -12,7 +12,7 @@ tti_join_size tti_join_size_of(const tti_node *node) {
 /* + 0: a sum with the zeros of other workers turns -0 into 0, so a single worker must do the
  * same. */
 void tti_join_take(const tti_instance *instance, int step, const tti_join_size *size, float *part) {
-    const float *own = tti_instance_step_in(instance, step, 0);
+    const float *own = tti_instance_step_in(instance, step);
     for (size_t k = 0; k < size->n_part; k++) part[k] = own[k] + 0.0f;
 }
 

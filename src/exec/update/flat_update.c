@@ -111,10 +111,6 @@ void tti_share_table_destroy(tti_share_table *table) {
     free(table);
 }
 
-tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share) {
-    return tti_share_init_among(plan, rank, n_ranks, n_ranks, share);
-}
-
 tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, int n_owners,
                                   tti_share *share) {
     tti_share_table *table;
@@ -175,7 +171,7 @@ tti_range tti_share_range(const tti_plan *plan, int r, int n) {
 tutti_status tti_share_init_range(const tti_plan *plan, int r, int n, tti_share *share) {
     tti_range keys = tti_share_range(plan, r, n);
     int n_own = 0;
-    TTI_TRY(tti_share_init(plan, 0, 1, share));
+    TTI_TRY(tti_share_init_among(plan, 0, 1, 1, share));
     for (int i = 0; i < share->n_blocks; i++) {
         tti_own_block own = share->blocks[i];
         size_t first = plan->updates[own.update].first;

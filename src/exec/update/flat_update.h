@@ -10,8 +10,7 @@
 #include "exec/program/exec_program.h"
 #include "passes/plan.h"
 
-/* ---- partitions: the blocks of the update that a worker owns, and where their state is stored
- * ----
+/* ---- partitions of the update: the blocks of a worker, and where their state is stored ----
  *
  * Each worker of n_ranks has one partition of every bucket: it stores the state of that partition,
  * gets the sum of its gradients and updates its parameters.  Partitions begin and end between
@@ -59,8 +58,6 @@ tutti_status tti_share_init_by(const tti_plan *plan, int rank, const tti_share_t
 tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, int n_owners,
                                   tti_share *share);
 
-/* The same, if every rank is an owner. */
-tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share);
 void tti_share_fini(tti_share *share);
 
 /* Divides the flat arrays at block boundaries into n ranges of about equal size and returns range
@@ -86,11 +83,7 @@ bool tti_share_next(const tti_share *share, const tti_plan *plan, int *at, tti_s
 /* The bounds of the bucket that contains element first of the flat arrays. */
 const size_t *tti_share_bounds(const tti_share *share, const tti_plan *plan, size_t first);
 
-/* ---- the update program over flat arrays: clip, optimizer, averages, hash ----
- *
- * The update knows the plan, the blocks that are the worker's (tti_share) and arrays.  It does not
- * use the worker or its communicators: it stores sums by block in tti_update_partials, and the
- * caller adds those of other workers before it continues. */
+/* ---- the update program over flat arrays ---- */
 
 typedef struct tti_update tti_update;
 

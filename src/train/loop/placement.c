@@ -118,7 +118,7 @@ const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec
     const tti_job_config *c = &desc->blueprint->config;
     if (tti_job_is_local(c)) return "replaced by averages of the parameters";
     if (!desc->server && tti_job_has_server(c)) return "by the first workers, as parameter servers";
-    if (!desc->server) return tti_exec_way(exec);
+    if (!desc->server) return tti_exec_transport(exec);
     if (c->parallel.backup_workers > 0)
         return "by a parameter server, from the first gradients to arrive";
     return tti_server_is_async(desc->server)

@@ -752,11 +752,6 @@ size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
                : 0;
 }
 
-/* Elements of a partial sum: all, or those of the buckets in flight. */
-static size_t n_rounded_elems(const tti_exec_desc *desc, const tti_sharded *sharded, int buffer) {
-    return sharded && sharded->is_short[buffer] ? sharded->grads.n_elems : desc->plan->n_flat;
-}
-
 size_t tti_device_rounded_bytes(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
                                 const tti_sharded *sharded) {
     const tti_device_ops *ops = desc->backend->device;
@@ -765,8 +760,10 @@ size_t tti_device_rounded_bytes(const tti_exec_desc *desc, int n_ranks, const tt
     if (!ops || !ops->collectives.connect || n_ranks < 2 || host_staged) return 0;
     if (tti_exec_wire_bytes(desc) == sizeof(float)) return 0;
     int n_partials = desc->fast ? 1 : acc->n_partials;
-    for (int k = 0; k < n_partials; k++)
-        n += n_rounded_elems(desc, sharded, acc->partial_buffer[k]);
+    for (int k = 0; k < n_partials; k++) {
+        bool is_short = sharded && sharded->is_short[acc->partial_buffer[k]];
+        n += is_short ? sharded->grads.n_elems : desc->plan->n_flat;
+    }
     return n * sizeof(uint16_t);
 }
 

@@ -173,11 +173,7 @@ void tti_resident_note(const tti_resident *resident, const tti_step_desc *desc, 
     }
 }
 
-/* ---- computes the memory of a step before anything is allocated ----
- *
- * Shards of half the rows have half the activations, and at most one more gradient buffer, because
- * the tree of the sum grows by a level; scratch of kernels, which may be a workspace of fixed size,
- * is assumed to stay the same. */
+/* ---- the memory of a step ---- */
 
 static size_t params_of(const tti_device_need *n) { return n->params ? n->params : n->flat; }
 

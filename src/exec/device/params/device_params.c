@@ -172,10 +172,6 @@ tutti_status tti_device_update_complete(tti_device_update *u, int first, int n) 
     return u->ops->update.complete(u->update, first, n);
 }
 
-tutti_status tti_device_update_complete_low(tti_device_update *u, int first, int n) {
-    return u->ops->update.complete_low(u->update, first, n);
-}
-
 tutti_status tti_device_update_hash(tti_device_update *u, uint64_t *hash) {
     return u->ops->update.hash(u->update, hash);
 }
@@ -293,8 +289,9 @@ static tutti_status fetch_all(tti_device_param_gather *p) {
 /* Adds the received parameters, which kernels read in 16 bits from here on, to the previous step's
  * hash. */
 static tutti_status complete(const tti_device_param_gather *p, int first, int n, bool low) {
-    TTI_TRY(low ? tti_device_update_complete_low(*p->update, first, n)
-                : tti_device_update_complete(*p->update, first, n));
+    const tti_device_update *u = *p->update;
+    TTI_TRY(low ? u->ops->update.complete_low(u->update, first, n)
+                : u->ops->update.complete(u->update, first, n));
     return tti_profile_upto(p->x, TTI_ROW_COMPUTE, tti_instr_span(TTI_HASH), -1);
 }
 

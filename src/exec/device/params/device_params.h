@@ -38,8 +38,6 @@ bool tti_device_update_sums(const tti_device_update *update);
 /* Call when the parameters of n blocks (plan->updates) from first on have arrived: adds them to the
  * hash in the report and writes their 16-bit copies. */
 tutti_status tti_device_update_complete(tti_device_update *update, int first, int n);
-/* The same for parameters that arrived in 16 bits: adds their hash. */
-tutti_status tti_device_update_complete_low(tti_device_update *update, int first, int n);
 /* Enqueues a kernel that writes the 16-bit copies of the parameters. */
 tutti_status tti_device_update_low_copies(tti_device_update *update);
 
