@@ -106,7 +106,8 @@ typedef struct tti_device_partitions {
 /* The workers of a job, each with its own device.  Pointers are borrowed until disconnect. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
-    int grace_ms; /* how long pending work may go on once check fails; 0: the backend's default */
+    int grace_ms; /* how long pending work may continue once check fails; 0: the backend's default
+                   */
     const int *hosts;             /* [n_ranks]: host of each rank, 0, 1, ...; NULL: one host */
     int shown;                    /* this rank among all workers of the job, for messages */
     const tti_device_term *terms; /* [n_terms]: the terms of a sum, in order */

@@ -110,8 +110,8 @@ bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, 
  * that is; than NULL: than none. */
 bool tti_progress_is_busier(const tti_progress *page, const tti_progress *than);
 
-/* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in
- * no call, so that a rank that waits for something else can look. */
+/* TUTTI_OK, or why the group cannot continue: its first failure, or a rank that left.  Takes part
+ * in no call, so that a rank that waits for something else can look. */
 TUTTI_NODISCARD tutti_status tti_comm_check(tutti_comm *comm);
 
 /* TUTTI_OK, or the failure that a rank has reported to the whole group, by tti_comm_abort or by a

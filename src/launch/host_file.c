@@ -33,7 +33,7 @@ static bool is_named(const char *name, const tti_host_names *names) {
     return is_host(name, names->host) || (*names->address && strcmp(name, names->address) == 0);
 }
 
-/* A line: its name, which is inside it, and its slots; slots 0: it is empty; -1: it makes no sense.
+/* A line: its name, which is inside it, and its slots; slots 0: it is empty; -1: it is invalid.
  */
 typedef struct host_line {
     char text[LINE_BYTES];

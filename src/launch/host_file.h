@@ -42,7 +42,7 @@ typedef struct tti_host_names {
     bool is_local;              /* localhost and 127.0.0.1 are this host */
 } tti_host_names;
 
-/* The number of slots that text has for a host; -1: a line makes no sense, and the text of the
+/* The number of slots that text has for a host; -1: a line is invalid, and the text of the
  * error is set. */
 int tti_host_file_slots(const char *text, const tti_host_names *names);
 

@@ -113,7 +113,7 @@ static bool is_sane(const tti_host_link *link) {
            (!has_table || (link->is_open && may_have_table(m->kind)));
 }
 
-/* Before the table is read; false: the message makes no sense. */
+/* Before the table is read; false: the message is invalid. */
 static bool begin_table(tti_host_link *link, int n_hosts) {
     tti_host_message *m = &link->in;
     size_t row = sizeof(int32_t);
@@ -127,7 +127,7 @@ static bool begin_table(tti_host_link *link, int n_hosts) {
     return link->more != NULL;
 }
 
-/* Terminates the texts; false: a number makes no sense. */
+/* Terminates the texts; false: a number is invalid. */
 static bool check_table(tti_host_link *link, int n_hosts) {
     bool is_whole = link->in.kind != TTI_HOST_STATUS, ok = true;
     const int32_t *numbers = (const int32_t *)(void *)link->more;

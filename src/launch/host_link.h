@@ -46,7 +46,7 @@ typedef struct tti_host_message {
     int32_t changes;                      /* STATUS: the workers leave their group; PULSE: all
                                              workers leave the group of this epoch */
     int32_t is_done;                      /* STATUS: workers have ended with success; END: only
-                                             this host leaves, and the others may go on */
+                                             this host leaves, and the others may continue */
     int32_t first_rank, n_here, n_ranks;  /* EPOCH */
     int32_t n_elsewhere;                  /* PULSE: members on hosts other than the receiver */
     int32_t port;                         /* HELLO: where this host listens; 0: it does not */
@@ -65,7 +65,7 @@ typedef struct tti_host_message {
 typedef struct tti_host_table {
     int n;
     int32_t *members;                   /* [n], owned: of the epoch */
-    int32_t *targets;                   /* [n], owned: workers that it shall have */
+    int32_t *targets;                   /* [n], owned: workers that it should have */
     char (*peers)[TTI_HOST_PEER_BYTES]; /* [n], owned: where it listens, "ADDRESS:PORT"; "":
                                            unknown */
     uint64_t serial;                    /* changes with the table, and is never 0 */
@@ -105,7 +105,7 @@ bool tti_host_link_send(tti_host_link *link, int node, tti_host_message *m,
 bool tti_host_link_flush(tti_host_link *link);
 
 /* 1: a whole message is in link->in, and its table in link->more; 0: not yet; -1: the connection
- * has ended, or the message makes no sense.  n_hosts: of the table. */
+ * has ended, or the message is invalid.  n_hosts: of the table. */
 int tti_host_link_receive(tti_host_link *link, int n_hosts);
 /* Stores the table of the last message, after which has_table was set: of a STATUS only members. */
 void tti_host_link_take_table(const tti_host_link *link, tti_host_table *to);

@@ -5,12 +5,12 @@
  * and do as it decides; a host that does not hear from its leader breaks its group, and looks for
  * another one or leads those that accept it.
  *
- * When hosts are lost, the leader goes on only with a majority: the members of the last epoch that
- * it reaches must be more than those that may live on hosts that do not answer.  The last epoch is
- * the latest of those that the connected hosts know.  A host whose supervisor closed its connection
- * has ended, and its workers with it, so these do not count.  Without a majority, or with fewer
- * than min_workers, all wait.  The members keep their state meanwhile, and go on from the last
- * committed step when the connection is back.
+ * When hosts are lost, the leader continues only with a majority: the members of the last epoch
+ * that it reaches must be more than those that may live on hosts that do not answer.  The last
+ * epoch is the latest of those that the connected hosts know.  A host whose supervisor closed its
+ * connection has ended, and its workers with it, so these do not count.  Without a majority, or
+ * with fewer than min_workers, all wait.  The members keep their state meanwhile, and continue from
+ * the last committed step when the connection is back.
  *
  * Two groups never both commit.  All members of an epoch that stay are members of the next one, and
  * an epoch commits nothing before all of its members have joined it.  A host joins an epoch of the
@@ -243,7 +243,7 @@ static void leave_out(const tti_supervisor *s, places *p) {
     for (int k = 0; k < n_nodes(s); k++) p->any_joins |= n_joining[k] > 0;
 }
 
-/* Members stay.  Those that wait take free places: first as many as their host shall have, then
+/* Members stay.  Those that wait take free places: first as many as their host should have, then
  * places of hosts that have too few. */
 static places find_places(const tti_supervisor *s) {
     places p = {.n_here = numbers(s, NEXT_MEMBERS)};
@@ -422,7 +422,7 @@ static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_
     return true;
 }
 
-/* Hosts that answer, but whose ranks cannot connect to each other, would change for ever. */
+/* Hosts that answer, but whose ranks cannot connect to each other, would change forever. */
 static bool is_in_vain(tti_supervisor *s, int n_ranks) {
     bool is_short = now_ns() - s->host.begun_ns < SHORT_MS * TTI_NS_PER_MS;
     bool is_same = s->host.epoch > 0 && n_ranks == s->host.n_ranks && s->host.suspended_ns == 0;

@@ -24,7 +24,7 @@ typedef struct request {
     int32_t *targets;      /* [n_nodes] */
 } request;
 
-/* How many workers a host shall have; -1: a line makes no sense. */
+/* How many workers a host should have; -1: a line is invalid. */
 static int find_target(const request *r, int node) {
     const tti_supervisor_desc *desc = r->s->desc;
     int each = TTI_MAX(r->place->n_together, 1);

@@ -28,7 +28,7 @@ typedef struct tti_host_place {
     int n_together;    /* each host has a multiple of so many members; set by the caller; 0: 1 */
 } tti_host_place;
 
-/* On success the caller frees *out.  TUTTI_E_CONFIG: the variables make no sense; the message names
+/* On success the caller frees *out.  TUTTI_E_CONFIG: the variables are invalid; the message names
  * them.  get NULL: getenv. */
 TUTTI_NODISCARD tutti_status tti_host_place_find(tti_getenv_fn get, void *user,
                                                  tti_host_place *out);

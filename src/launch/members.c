@@ -111,7 +111,8 @@ static int n_started(const tti_supervisor *s) {
     return n;
 }
 
-/* True if the others, with the spares, can go on without a worker that a signal ended or stopped.
+/* True if the others, with the spares, can continue without a worker that a signal ended or
+ * stopped.
  */
 bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     const tti_supervised *w = &s->workers[rank];

@@ -37,7 +37,7 @@ TUTTI_NODISCARD tutti_status tti_rendezvous_of_hosts(char *host, size_t n_bytes,
 TUTTI_NODISCARD tutti_status tti_rendezvous_join(int timeout_ms, int phase_timeout_ms,
                                                  tutti_comm **out);
 
-/* The first host of Slurm's list: "n[01-03,7],x9" gives "n01".  False if it makes no sense. */
+/* The first host of Slurm's list: "n[01-03,7],x9" gives "n01".  False if it is invalid. */
 bool tti_slurm_first_host(const char *list, char *out, size_t n_bytes);
 
 #endif /* TTI_LAUNCH_RENDEZVOUS_H */

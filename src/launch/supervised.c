@@ -42,7 +42,7 @@ static int control_fd(void) {
     return maker.pid == pid ? fd : -1;
 }
 
-/* Waits t_ms (-1: for ever) for the supervisor to go; the events seen, 0: none. */
+/* Waits t_ms (-1: forever) for the supervisor to go; the events seen, 0: none. */
 static int wait_for_end(int fd, int t_ms) {
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     return poll(&p, 1, t_ms) == 1 ? p.revents : 0;

@@ -57,7 +57,7 @@ TUTTI_NODISCARD tutti_status tti_worker_init(void);
  * Never waits; without a supervisor nothing happens. */
 void tti_worker_report_step(uint64_t step);
 
-/* Tells the supervisor that from now on the others go on without a worker that a signal ends or
+/* Tells the supervisor that from now on the others continue without a worker that a signal ends or
  * stops, unless it is one of the first n_needed.  Likewise. */
 void tti_worker_report_needed(int n_needed);
 
@@ -71,7 +71,7 @@ void tti_worker_report_failure(uint64_t step, const char *text);
 void tti_worker_report_excluded(uint64_t step, const char *text);
 
 /* For a worker of an elastic run that has left its group: reports that it is ready for the next
- * epoch and waits up to timeout_ms (-1: for ever) for the supervisor, which waits for all members.
+ * epoch and waits up to timeout_ms (-1: forever) for the supervisor, which waits for all members.
  * TUTTI_E_PEER: the run ends; TUTTI_E_TIMEOUT: no answer. */
 TUTTI_NODISCARD tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out);
 

@@ -70,8 +70,8 @@ typedef struct tti_supervisor_desc {
     void (*on_failure)(void *user, int rank, const char *text);
     /* Adds the last action of the rank, such as ", last call: all_reduce".  May be NULL. */
     void (*describe)(void *user, int rank, tti_str *text);
-    /* A worker without which the others go on was ended or stopped by a signal; text is one line.
-     * May be NULL. */
+    /* A worker without which the others continue was ended or stopped by a signal; text is one
+     * line. May be NULL. */
     void (*on_leave)(void *user, const char *text);
     /* The process of a worker has ended, and its end has been judged.  May be NULL. */
     void (*on_gone)(void *user, int rank);
@@ -85,7 +85,7 @@ typedef struct tti_supervisor_desc {
     int look_ms;
     void *user;
     struct tti_hosts *hosts; /* the run has workers on other hosts; with min_workers.  NULL: no */
-    const char *host_file;   /* with hosts: how many workers each shall have; NULL: none */
+    const char *host_file;   /* with hosts: how many workers each should have; NULL: none */
 } tti_supervisor_desc;
 
 /* A worker's report of its failure (tti_worker_report_failure). */

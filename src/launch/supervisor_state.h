@@ -18,7 +18,7 @@ typedef struct tti_supervised {
     int pidfd;   /* -1: not supported here, SIGCHLD does */
     int control; /* our end of the socket pair, -1: closed */
     bool alive;
-    bool is_left;    /* the others go on without it, and that has been said */
+    bool is_left;    /* the others continue without it, and that has been said */
     bool is_stopped; /* by a signal, for stopped_ns so far */
     siginfo_t stop;
     tti_patience patience;
@@ -45,11 +45,11 @@ typedef struct tti_host_epochs {
     int64_t leaderless_ns; /* when this host lost its leader; 0: never */
     int64_t suspended_ns;  /* since when this host waits for others; 0: it does not */
     tti_host_message said; /* the last STATUS */
-    tti_host_file file;    /* how many workers each host shall have .. */
+    tti_host_file file;    /* how many workers each host should have .. */
     char *file_text;       /* .. by its last version; NULL: there was none; owned */
     int32_t *numbers;      /* room for numbers of each host (host_members.c); owned */
     bool joins;            /* the others train, and this host was in no epoch yet */
-    bool has_left;         /* this host has no worker, and the others go on */
+    bool has_left;         /* this host has no worker, and the others continue */
     bool has_ended;        /* the others know that the run of this host has ended */
 } tti_host_epochs;
 
@@ -102,7 +102,8 @@ TUTTI_NODISCARD tutti_status tti_supervisor_start(tti_supervisor *s, int rank, b
 
 /* ---- members.c ---- */
 
-/* True if the others can go on without a worker that a signal ended or stopped; lose: they do. */
+/* True if the others can continue without a worker that a signal ended or stopped; lose: they do.
+ */
 bool tti_members_may_lose(const tti_supervisor *s, int rank);
 void tti_members_lose(tti_supervisor *s, int rank, const siginfo_t *info);
 
@@ -147,7 +148,7 @@ void tti_members_dismiss(tti_supervisor *s);
 
 /* Before the first worker is started. */
 TUTTI_NODISCARD tutti_status tti_host_members_begin(tti_supervisor *s);
-/* How many workers this host shall have.  n_asked: as many a user of this host asks for on all
+/* How many workers this host should have.  n_asked: as many a user of this host asks for on all
  * hosts, or for n_more replicas than so far; 0: for neither.  The host that leads decides. */
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more);
 /* Follows the host file when it changes; on the host that leads.  Others keep its text. */

@@ -56,7 +56,7 @@ static bool is_over(const tti_server *s, int w) {
     if (s->desc.replay) return s->stopped || !next_recorded(s, w);
     if (s->desc.n_backup > 0) return s->n_updates >= s->last;
     if (!s->stopped && s->n_assigned < s->last) return false;
-    /* Batches that other workers still compute may have to be reassigned. */
+    /* Batches that other workers still compute may need to be reassigned. */
     for (int i = 0; i < s->desc.n_workers; i++)
         if (s->worker[i].computes) return false;
     return s->n_returned == 0;

@@ -11,7 +11,7 @@
 #include "session/step_call.h"
 
 /* Steps that may be in flight, by the rule of the training loop: 1 if a step depends on the result
- * of the one before.  With local SGD a worker would go on after a bad step of another one. */
+ * of the one before.  With local SGD a worker would continue after a bad step of another one. */
 static int64_t most_in_flight(const tutti_session *s) {
     const tti_job_config *c = &s->b->config;
     bool free =

@@ -29,7 +29,7 @@
 enum {
     LOOK_MS = 100,     /* from look to look */
     LATE_MS = 300,     /* a look that comes so long after the last one proves nothing */
-    STOPPED_MS = 500,  /* a rank that is seen stopped for so long does not go on by itself */
+    STOPPED_MS = 500,  /* a rank that is seen stopped for so long does not continue by itself */
     GIVEN_UP_MS = 800, /* by then all ranks that listen know of it, if one has reported it */
     UNHEARD_MS = 8000  /* and if none has by then, none listens to the group */
 };

@@ -158,7 +158,7 @@ tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
 /* device_step.c: tti_exec_device_eval. */
 tutti_status tti_device_eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
-/* device_graphs.c: tti_exec_device_end, of a worker whose device makes the update. */
+/* device_graphs.c: tti_exec_device_end, of a worker whose device runs the update. */
 tutti_status tti_device_end_step(tti_exec *x, tti_step_result *result);
 /* Call before a step is launched: marks its report as not completed. */
 void tti_device_expect_report(tti_device_set *set);

@@ -8,7 +8,7 @@
 /* Consecutive steps: the reduce-scatter, the addition of a bias, the residual and the norm, and the
  * all-gather.  They leave outputs 1 .. 3 of the norm, and the result of the gather.  Or the
  * reduce-scatter that makes dy (not stored), the gradients of a norm, and the all-gather of dx.
- * Without a gather, where every worker goes on with its own rows, they leave all outputs.  Or a
+ * Without a gather, where every worker continues with its own rows, they leave all outputs.  Or a
  * gather alone (tti_rows_gather_at). */
 typedef struct tti_collective_norm {
     const tti_node *scatter, *bias, *norm, *gather; /* NULL: there is none */

@@ -172,13 +172,13 @@ typedef struct tti_job_config {
         int64_t pipeline_chunks;   /* chunks per stage */
         char copies[TTI_TEXT_MAX]; /* copies of the parameters among threads: one | each */
         int64_t zero; /* partitioned: 1: state; 2: also gradients; 3: also parameters */
-        char offload[TTI_TEXT_MAX];  /* moved from devices to their host: none | optimizer */
-        int64_t min_workers;         /* an elastic run goes on with so many; 0: it is not elastic */
-        int64_t max_workers;         /* of an elastic run; 0: workers */
-        bool mirror;                 /* elastic, with zero: partitions outlive their worker */
-        char hostfile[TTI_TEXT_MAX]; /* watched for the number of workers; "": none */
-        int64_t spares;              /* processes that wait for the place of a lost worker */
-        int64_t verify_every;        /* steps; a shard is computed twice, compared; 0: never */
+        char offload[TTI_TEXT_MAX]; /* moved from devices to their host: none | optimizer */
+        int64_t min_workers; /* an elastic run continues with so many; 0: it is not elastic */
+        int64_t max_workers; /* of an elastic run; 0: workers */
+        bool mirror;         /* elastic, with zero: partitions outlive their worker */
+        char hostfile[TTI_TEXT_MAX];      /* watched for the number of workers; "": none */
+        int64_t spares;                   /* processes that wait for the place of a lost worker */
+        int64_t verify_every;             /* steps; a shard is computed twice, compared; 0: never */
         char on_corruption[TTI_TEXT_MAX]; /* stop | exclude */
         int64_t timeout_ms;               /* longest wait for a peer */
         int64_t phase_timeout_ms;   /* longest wait for a peer that saves, loads or evaluates */

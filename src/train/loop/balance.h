@@ -1,5 +1,5 @@
 /* balance.h - gives each worker as many shards as its speed allows (parallel.load_weights): at the
- * start, after each change of membership of an elastic run, and while the run goes on. */
+ * start, after each change of membership of an elastic run, and while the run continues. */
 #ifndef TTI_TRAIN_BALANCE_H
 #define TTI_TRAIN_BALANCE_H
 

@@ -772,7 +772,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();
     if (st != TUTTI_OK && !goes_on) {
         tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
-        if (!desc->carry) /* else the others go on */
+        if (!desc->carry) /* else the others continue */
             tti_lost_device_advise(desc->run_dir, desc->given_dir, tti_job_is_exact(s.c),
                                    desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);

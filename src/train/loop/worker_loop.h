@@ -19,7 +19,7 @@ typedef struct tti_worker_loop_desc {
     const tutti_train_desc *train;  /* borrowed: events */
     tutti_comm *comm; /* borrowed; NULL: a single worker, or connected to others only by server */
     tutti_comm *progress; /* borrowed: shows this worker's phases to others; NULL: none */
-    tti_server *server;   /* borrowed; NULL: workers make the update themselves */
+    tti_server *server;   /* borrowed; NULL: workers run the update themselves */
     tti_flight *flight;   /* borrowed; the recorder of this rank; NULL: none */
     tti_carry *carry;     /* borrowed; of an elastic run; NULL: the workers stay the same */
     tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */

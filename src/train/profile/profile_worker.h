@@ -11,7 +11,7 @@
 typedef struct tti_profile_worker_desc {
     const tti_blueprint *b;           /* of all workers, or of this one alone; borrowed */
     tutti_comm *comm;                 /* borrowed: all workers; NULL: alone */
-    tti_server *server;               /* borrowed; NULL: workers make the update themselves */
+    tti_server *server;               /* borrowed; NULL: workers run the update themselves */
     tti_shared_params *shared_params; /* borrowed; NULL: workers have their own parameters */
     int rank;
     int n_warm, n_steps; /* before those that are timed; these */

@@ -15,7 +15,7 @@ typedef struct tti_worker_desc {
     int local_rank, local_n_ranks; /* on this host: selects its cores */
     int device_place;              /* selects its device: local_rank, except in elastic runs */
     bool serves_in_ranks; /* parameter server without threads: the first workers are the servers */
-    tti_server *server;   /* borrowed; NULL: the worker makes the update itself */
+    tti_server *server;   /* borrowed; NULL: the worker runs the update itself */
     tti_flight *flight;   /* borrowed; NULL: nothing is recorded */
     tti_shared_params *shared_params; /* borrowed; NULL: the worker has its own parameters */
 } tti_worker_desc;

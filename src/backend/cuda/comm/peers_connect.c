@@ -43,7 +43,7 @@ static tutti_status agree(const group *g, bool mine, bool *all) {
     return TUTTI_OK;
 }
 
-/* Ranks that go on after a loss look for it whenever they wait for their device; others wait so
+/* Ranks that continue after a loss look for it whenever they wait for their device; others wait so
  * only for NCCL, whose kernels know no time limit. */
 static bool watches_always(const group *g) { return g->peers.grace_ms > 0; }
 
