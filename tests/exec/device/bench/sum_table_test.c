@@ -49,7 +49,7 @@ T_CASE(what_is_no_table) {
         {"-1 1 2 3\n", "line 3: want a number of bytes"},
         {"\n", "line 3: want a number of bytes"},
         {"99999999999999999999 1 2 3\n", "line 3: want a number of bytes"},
-        {"4096 1 2 3\n4096 1 2 3\n", "line 4: sizes must go up"},
+        {"4096 1 2 3\n4096 1 2 3\n", "line 4: sizes must increase"},
     };
     tti_sum_table table;
     for (size_t i = 0; i < TTI_COUNT(rows); i++)
