@@ -426,8 +426,8 @@ def run_case(name, form, package, folder, options):
             continue
         if mode == "train" and name in BY_MODE:
             got.pop("eval")
-        own, theirs, errors, far = compare(got, made["f32"], made["f64"], made["names"] if form ==
-                                           "pt2" else None, made["nudged"])
+        own, theirs, errors, far = compare(got, made["f32"], made["f64"], made["names"] if form !=
+                                           "script" else None, made["nudged"])
         mode += "" if is_dynamic else " (static)"
         if not errors and max(theirs.values()) > NOISE:
             texts.append("%s: PyTorch's f32 deviates from f64 by %.0e" % (mode, max(

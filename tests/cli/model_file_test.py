@@ -20,7 +20,7 @@ NAMES = ("cnn", "tokens", "encoder", "experts", "heads", "volume", "equations", 
          "norms", "standardized", "windows", "choices", "places", "composed", "parts", "functions",
          "signs", "phases", "routed", "columns", "taken", "moved", "made", "returned", "written",
          "shared", "fixed", "hidden", "matched", "gathered", "resized", "put", "strided",
-         "positions", "terms")
+         "positions", "terms", "rounded")
 
 
 def flat(values):

@@ -14,7 +14,7 @@ from model_file_test import GOLDEN, events, golden, job, near, save_npy
 MODELS = ("cnn-train", "cnn-script", "tokens-train", "encoder-script", "zoo-script",
           "frozen-train", "frozen-script", "norms-train", "norms-script",
           "standardized-train", "standardized-script", "taken-train", "written-train",
-          "positions-train")
+          "positions-train", "rounded-train", "rounded-script")
 
 
 def path_of(model):

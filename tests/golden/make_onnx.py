@@ -28,7 +28,8 @@ BATCH = torch.export.Dim("batch", min=1, max=4096)
 FORMS = {"cnn": ("train", "script", "eval"), "tokens": ("train", "eval"), "encoder": ("script",),
          "zoo": ("script",), "frozen": ("train", "script"), "norms": ("train", "script"),
          "standardized": ("train", "script"), "taken": ("train",),
-         "written": ("train",), "positions": ("train",)}
+         "written": ("train",), "positions": ("train",),
+         "rounded": ("train", "script")}
 
 
 def save(model, path, typed=False, **more):

@@ -21,7 +21,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from pt2_shared import Fixed, Gathered, Hidden, Matched, Put, Resized, Shared
-from pt2_writes import Made, Moved, Positions, Returned, Strided, Terms, Written
+from pt2_writes import Made, Moved, Positions, Returned, Rounded, Strided, Terms, Written
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N_ROWS = 4
@@ -658,6 +658,7 @@ MODELS = {
     "strided": (Strided, lambda: torch.randn(N_ROWS, 5, 6),
                 lambda: torch.randint(0, 5, (N_ROWS,))),
     "terms": (Terms, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
+    "rounded": (Rounded, lambda: torch.randn(N_ROWS, 6), lambda: torch.randint(0, 5, (N_ROWS,))),
     "positions": (Positions, lambda: torch.randn(N_ROWS, 5, 6),
                   lambda: torch.randint(0, 5, (N_ROWS,))),
     "zoo": (Zoo, lambda: torch.randn(N_ROWS, 3, 10), lambda: torch.randint(0, 5, (N_ROWS,))),

@@ -190,3 +190,23 @@ class Terms(nn.Module):
         a = torch.fake_quantize_per_tensor_affine(a, 0.1, 3, -9, 10)
         y = F.linear(torch.logcumsumexp(a, 1), w, self.o.bias)
         return y + 0.1 * torch.stack(terms, 1)
+
+
+class Rounded(nn.Module):
+    """Training for integers, which ONNX writes as quantized and restored numbers; a parameter that
+    is used through a function alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.o = nn.Linear(6, 8), nn.Linear(8, 5)
+        self.gain = nn.Parameter(torch.randn(8))
+        self.register_buffer("scale", torch.linspace(0.002, 0.006, 8))
+        self.register_buffer("zero", torch.tensor([0, 1, -2, 0, 3, 0, 0, 5], dtype=torch.int32))
+
+    def forward(self, x):
+        scale = self.scale.float()
+        w = torch.fake_quantize_per_channel_affine(self.a.weight, scale, self.zero, 0, -128, 127)
+        h = torch.relu(F.linear(x, w, self.a.bias)) * F.softplus(self.gain)
+        h = torch.fake_quantize_per_tensor_affine(h, 0.005, 20, 0, 255)
+        w = torch.fake_quantize_per_tensor_affine(self.o.weight, 0.004, 0, -128, 127)
+        return F.linear(h, w, self.o.bias)

@@ -42,7 +42,7 @@ static void addmm(tti_building *b, const tti_call *c) {
     double beta = tti_number_at(b, c, 3), alpha = tti_number_at(b, c, 4);
     const tti_operand *term = tti_operand_at(b, c, 0);
     bool row_wise = tti_shape_of(term).n_dims == 1;
-    tutti_value *y = row_wise ? tti_row_wise_value(b, x) : tti_float_at(b, c, 1);
+    tutti_value *y = row_wise ? tti_row_wise_value(b, x) : tti_as_float(b, tti_value_of(b, x));
     y = tti_product(b, y, tti_float_at(b, c, 2));
     tutti_value *bias = tti_compact_value(b, term);
     if (alpha != 1) y = tutti_affine(g, y, alpha, 0);
@@ -51,7 +51,7 @@ static void addmm(tti_building *b, const tti_call *c) {
     if (row_wise)
         tti_set_row_wise(b, c->out[0], y, x);
     else
-        tti_set_value(b, c->out[0], y, x->elem, tti_of_batch(x));
+        tti_set_value(b, c->out[0], y, tti_elem_of(x), tti_of_batch(x));
 }
 
 /* ---- convolutions ---- */

@@ -148,7 +148,7 @@ static void gelu(tti_building *b, const tti_call *c) {
     if (!by_tanh && strcmp(how, "none") != 0) tti_refuse(b, "approximate='%s'", how);
     tutti_value *value = tti_value_of(b, x);
     value = by_tanh ? tutti_gelu_tanh(tti_graph_of(b), value) : tutti_gelu(tti_graph_of(b), value);
-    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
 static void leaky_relu(tti_building *b, const tti_call *c) {
@@ -157,7 +157,7 @@ static void leaky_relu(tti_building *b, const tti_call *c) {
     tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_value_of(b, x);
     value = tutti_sub(g, tutti_relu(g, value), tutti_affine(g, negative_part(g, value), slope, 0));
-    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
 /* scale (max(x, 0) + alpha (e^(input_scale min(x, 0)) - 1)) */
@@ -170,7 +170,7 @@ static void elu(tti_building *b, const tti_call *c) {
     tutti_value *low = tutti_exp(g, tutti_affine(g, negative_part(g, value), -input_scale, 0));
     low = tutti_affine(g, low, scale * alpha, -scale * alpha);
     value = tutti_affine(g, tutti_relu(g, value), scale, 0);
-    tti_set_value(b, c->out[0], tutti_add(g, value, low), x->elem, tti_of_batch(x));
+    tti_set_value(b, c->out[0], tutti_add(g, value, low), tti_elem_of(x), tti_of_batch(x));
 }
 
 /* max(x, 0) + alpha (e^(min(x, 0) / alpha) - 1) */
@@ -182,7 +182,7 @@ static void celu(tti_building *b, const tti_call *c) {
     tutti_value *value = tti_value_of(b, x);
     tutti_value *low = tutti_exp(g, tutti_affine(g, negative_part(g, value), -1 / alpha, 0));
     value = tutti_add(g, tutti_relu(g, value), tutti_affine(g, low, alpha, -alpha));
-    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
 static tutti_value *selu(tutti_graph *g, tutti_value *x) {
@@ -200,7 +200,7 @@ static void softplus(tti_building *b, const tti_call *c) {
         tti_refuse(b, "the threshold %g is not supported", threshold);
     tutti_value *value = tutti_affine(tti_graph_of(b), tti_value_of(b, x), beta, 0);
     value = tutti_affine(tti_graph_of(b), softplus_of(tti_graph_of(b), value), 1 / beta, 0);
-    tti_set_value(b, c->out[0], value, x->elem, tti_of_batch(x));
+    tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
 /* x held between the bounds, whose gradient is 0 outside; at the bounds too where they exclude. */
@@ -564,7 +564,7 @@ static void glu(tti_building *b, const tti_call *c) {
     if (!tti_good(b)) return;
     tutti_value *parts[2] = {NULL, NULL};
     tutti_split(g, tti_as_float(b, tti_value_of(b, x)), dim, 2, parts);
-    tti_set_value(b, c->out[0], tutti_mul(g, parts[0], tutti_sigmoid(g, parts[1])), x->elem,
+    tti_set_value(b, c->out[0], tutti_mul(g, parts[0], tutti_sigmoid(g, parts[1])), tti_elem_of(x),
                   tti_of_batch(x));
 }
 

@@ -248,8 +248,9 @@ bool tti_host_uniform(const tti_host *x, double *value) {
 }
 
 bool tti_host_repeats(const tti_host *x, int d) {
-    tti_host first = *x;
-    first.shape.dim[d] = 1;
+    tti_host first = *x; /* without repeated elements */
+    for (int i = 0; i < first.shape.n_dims; i++)
+        if (i == d || (first.stride[i] == 0 && first.shape.dim[i] > 1)) first.shape.dim[i] = 1;
     int64_t n = tti_host_n(&first), step = x->stride[d];
     if (x->shape.dim[d] < 2) return false;
     tti_host_walk w = tti_host_begin(&first);

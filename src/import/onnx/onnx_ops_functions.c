@@ -20,6 +20,8 @@ static void loss_of(tti_building *b, const tti_call *c, const char *target,
     for (int i = 0; i < 3; i++)
         if (is_text(b, c, 4, reductions[i])) reduction = i;
     if (reduction < 0) tti_refuse(b, "reduction='%s'", tti_text_at(b, c, 4));
+    if (tti_elem_is_float(tti_elem_of(tti_operand_at(b, c, 1))))
+        tti_refuse(b, "labels that are probabilities are not part of ONNX; export .pt2");
     int64_t ignored = tti_has(c, 3) ? tti_int_at(b, c, 3) : -100;
     if (tti_good(b))
         tti_call_row(b, target,
@@ -81,6 +83,74 @@ static void random_like(tti_building *b, const tti_call *c) {
         tti_set(c->out[0], &noise);
 }
 
+/* ---- integers that stand for numbers ---- */
+
+/* The gradient of a number inside the range of the integers is that without rounding, as in
+ * training for integers: y - y has it. */
+static const tti_operator quantized = {
+    .target = "onnx.QuantizeLinear",
+    .signature = "x scale zero low high",
+    .build = tti_build_formula,
+    .as =
+        "s = x / scale; q = round(s) + zero; y = where.self(logical_and(ge.Scalar(q, low),"
+        " le.Scalar(q, high)), s, 0); y - detach(y) + detach(clamp(q, low, high))"};
+static const tti_operator restored = {.target = "onnx.DequantizeLinear",
+                                      .signature = "x scale zero",
+                                      .build = tti_build_formula,
+                                      .as = "(x - zero) * scale"};
+
+/* Scales or zero points [n] of dimension axis of x, as a tensor that broadcasts. */
+static tti_arg along_axis(tti_building *b, const tti_call *c, int k, int64_t axis,
+                          tti_operand *room) {
+    const tti_operand *x = tti_operand_at(b, c, 0), *given = tti_operand_at(b, c, k);
+    tutti_shape shape = tti_shape_of(given), to = {.n_dims = tti_shape_of(x).n_dims};
+    if (shape.n_dims > 1) tti_refuse(b, "scales of blocks are not supported");
+    if (!tti_good(b) || shape.n_dims == 0 || shape.dim[0] == 1) return *c->arg[k];
+    int dim = tti_wrap_dim(b, axis, to.n_dims);
+    for (int d = 0; d < to.n_dims; d++) to.dim[d] = d == dim ? shape.dim[0] : 1;
+    tti_do_reshape(b, given, &to, room);
+    return tti_operand_arg(room);
+}
+
+static bool has_zero(tti_building *b, const tti_call *c) {
+    if (tti_int_at(b, c, 4) != 0) tti_refuse(b, "scales of blocks are not supported");
+    return tti_has(c, 2);
+}
+
+/* x scale zero_point axis block_size output_dtype */
+static void quantize(tti_building *b, const tti_call *c) {
+    tti_operand room[2] = {{0}};
+    int64_t axis = tti_int_at(b, c, 3);
+    bool given = has_zero(b, c);
+    int64_t code = tti_int_at(b, c, 5);
+    tti_elem elem = given      ? tti_elem_of(tti_operand_at(b, c, 2))
+                    : code > 0 ? tti_onnx_elem_of((uint64_t)code)
+                               : TTI_ELEM_U8;
+    bool wide = elem == TTI_ELEM_I16;
+    if (elem != TTI_ELEM_U8 && elem != TTI_ELEM_I8 && !wide)
+        tti_refuse(b, "integers of type %s are not supported", tti_elem_text(elem));
+    int64_t low = elem == TTI_ELEM_U8 ? 0 : wide ? INT16_MIN : INT8_MIN;
+    int64_t high = elem == TTI_ELEM_U8 ? UINT8_MAX : wide ? INT16_MAX : INT8_MAX;
+    const tti_arg args[] = {*c->arg[0], along_axis(b, c, 1, axis, &room[0]),
+                            given ? along_axis(b, c, 2, axis, &room[1]) : tti_int_arg(0),
+                            tti_int_arg(low), tti_int_arg(high)};
+    tti_call own = {.n_args = TTI_COUNT(args), .n_outs = 1, .out = {c->out[0]}};
+    for (int k = 0; k < own.n_args; k++) own.arg[k] = &args[k];
+    if (tti_good(b)) tti_apply_row(b, &quantized, &own);
+}
+
+/* x scale zero_point axis block_size */
+static void dequantize(tti_building *b, const tti_call *c) {
+    tti_operand room[2] = {{0}};
+    int64_t axis = tti_int_at(b, c, 3);
+    bool given = has_zero(b, c);
+    const tti_arg args[] = {*c->arg[0], along_axis(b, c, 1, axis, &room[0]),
+                            given ? along_axis(b, c, 2, axis, &room[1]) : tti_int_arg(0)};
+    tti_call own = {.n_args = TTI_COUNT(args), .n_outs = 1, .out = {c->out[0]}};
+    for (int k = 0; k < own.n_args; k++) own.arg[k] = &args[k];
+    if (tti_good(b)) tti_apply_row(b, &restored, &own);
+}
+
 /* ---- rows ---- */
 
 #define OWN(op, args, fn) \
@@ -135,6 +205,11 @@ const tti_operator tti_operators_onnx_functions[] = {
         nll_loss),
     OWN("SoftmaxCrossEntropyLoss", "scores labels weights=None ignore_index=None reduction=mean",
         cross_entropy),
+    OWN("QuantizeLinear",
+        "x y_scale y_zero_point=None axis=1 block_size=0 output_dtype=0 precision! saturate!",
+        quantize),
+    OWN("DequantizeLinear", "x x_scale x_zero_point=None axis=1 block_size=0 output_dtype!",
+        dequantize),
     OWN("GridSample", "X grid align_corners=0 mode=linear padding_mode=zeros", grid_sample),
     RANDOM("RandomUniformLike", "input high=1 low=0 dtype!=None seed!", "rand_like.default"),
     RANDOM("RandomNormalLike", "input scale=1 mean=0 dtype!=None seed!", "randn_like.default"),

@@ -3,7 +3,7 @@
  * ONNX has no parameters, only tensors.  PyTorch's newer exporter notes the kind of those that kept
  * their names.  For all others, what uses a tensor decides: weights, biases and scales of layers,
  * tables, and what is added to or multiplied with values of the samples; through operators that
- * only move elements.  A scalar, and what looks like a mask, is a constant. */
+ * only move or round elements.  A scalar, and what looks like a mask, is a constant. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,13 @@ static const char *const moving[] = {"Transpose", "Reshape", "Unsqueeze", "Squee
                                      "Identity",  "Cast",    "Concat",    "Expand",
                                      "Slice",     "Split",   "Flatten",   "CastLike"};
 
+/* What PyTorch's older exporter writes between a parameter and where it is used, as of a decay
+ * exp(w); constants of PyTorch are computed before that. */
+static const char *const functions[] = {"Exp", "Softplus", "Sigmoid", "Tanh",       "Softmax",
+                                        "Neg", "Abs",      "Relu",    "LogSoftmax", "Clip"};
+/* A scale and a zero point follow the first input. */
+static const char *const rounding[] = {"QuantizeLinear", "DequantizeLinear"};
+
 static bool is_one_of(const char *op, const char *const *list, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (strcmp(op, list[i]) == 0) return true;
@@ -65,7 +72,8 @@ static const char *const flat[] = {
 /* Whether a gradient of the call's outputs reaches input k. */
 static bool has_gradient(const char *op, int k) {
     if (strcmp(op, "Where") == 0) return k > 0;
-    if (strncmp(op, "Gather", 6) == 0) return k == 0;
+    if (strncmp(op, "Gather", 6) == 0 || is_one_of(op, rounding, TTI_COUNT(rounding)))
+        return k == 0;
     return !is_one_of(op, flat, TTI_COUNT(flat));
 }
 
@@ -78,7 +86,8 @@ static const tti_arg *find_named(const tti_op_call *call, const char *name) {
 /* Facts about the values of a block, [n_values] each. */
 typedef struct marks {
     role *roles;
-    bool *live; /* a gradient reaches the value */
+    bool *live;    /* a gradient reaches the value */
+    bool is_torch; /* PyTorch wrote the file */
 } marks;
 
 /* Values that a loop carries over: input `in` + i of its body is output `out` + i of the previous
@@ -133,9 +142,12 @@ static bool mark_call(const tti_op_call *call, const marks *known) {
     for (size_t i = 0; i < TTI_COUNT(layers); i++)
         if (strcmp(op, layers[i].op) == 0) weights = layers[i].weights, buffers = layers[i].buffers;
     bool adds = is_one_of(op, element_wise, TTI_COUNT(element_wise));
-    bool moves = is_one_of(op, moving, TTI_COUNT(moving));
-    for (int i = 0; moves && i < call->n_outs; i++)
+    bool moves =
+        is_one_of(op, moving, TTI_COUNT(moving)) || is_one_of(op, rounding, TTI_COUNT(rounding));
+    bool computes = known->is_torch && is_one_of(op, functions, TTI_COUNT(functions));
+    for (int i = 0; (moves || computes) && i < call->n_outs; i++)
         if (call->outs[i] >= 0) raise_role(&moved, roles[call->outs[i]]);
+    if (computes && moved != ROLE_NONE) moved = ROLE_ADDED;
     /* One number repeated is not a weight: an initial state of zeros. */
     if (strcmp(op, "Expand") == 0 && moved == ROLE_WEIGHT) moved = ROLE_ADDED;
     for (int k = 0; k < call->n_args && !call->args[k].name[0]; k++) {
@@ -146,7 +158,7 @@ static bool mark_call(const tti_op_call *call, const marks *known) {
         if (k < 32 && weights >> k & 1u) raise_role(to, ROLE_WEIGHT);
         if (k < 32 && buffers >> k & 1u) raise_role(to, ROLE_BUFFER);
         if (adds) raise_role(to, ROLE_ADDED);
-        if (moves && (k == 0 || strcmp(op, "Concat") == 0)) raise_role(to, moved);
+        if ((moves || computes) && (k == 0 || strcmp(op, "Concat") == 0)) raise_role(to, moved);
     }
     return true;
 }
@@ -156,7 +168,7 @@ static bool mark_call(const tti_op_call *call, const marks *known) {
 static bool mark_block(const tti_block *block, const marks *outside, const tti_named_arg *inputs,
                        carried c) {
     size_t n = (size_t)block->n_values + 1;
-    marks own = {calloc(n, sizeof *own.roles), calloc(n, sizeof *own.live)};
+    marks own = {calloc(n, sizeof *own.roles), calloc(n, sizeof *own.live), outside->is_torch};
     bool good = own.roles && own.live;
     for (int i = 0; good && i < block->n_outputs; i++) own.live[block->outputs[i].value] = true;
     for (int round = 0; good && round < 2; round++) {
@@ -391,7 +403,8 @@ static tutti_status add_note(tti_onnx *m) {
 tutti_status tti_onnx_classify(tti_onnx *m) {
     tti_program_file *p = m->program;
     size_t n = (size_t)p->main.n_values + 1;
-    const marks known = {calloc(n, sizeof *known.roles), calloc(n, sizeof *known.live)};
+    const marks known = {calloc(n, sizeof *known.roles), calloc(n, sizeof *known.live),
+                         m->is_torch};
     tutti_status st = known.roles && known.live ? TUTTI_OK : tti_onnx_no_memory(m);
     for (int i = 0; st == TUTTI_OK && i < p->main.n_outputs; i++)
         known.live[p->main.outputs[i].value] = true;
