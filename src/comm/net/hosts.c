@@ -58,8 +58,8 @@ void tti_net_divide(net_state *s, const bool *apart) {
     s->n_hosts = s->n_local = 0;
     for (int r = 0; r < s->n_ranks; r++) {
         int host = apart[r] ? s->n_hosts : 0;
-        while (host < s->n_hosts && (apart[s->first_of[host]] ||
-                                     s->peers[s->first_of[host]].host_id != s->peers[r].host_id))
+        while (host < s->n_hosts &&
+               (apart[s->first_of[host]] || s->host_ids[s->first_of[host]] != s->host_ids[r]))
             host++;
         if (host == s->n_hosts) s->first_of[s->n_hosts++] = r;
         s->host_of[r] = host;

@@ -26,16 +26,21 @@ tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *
     return TUTTI_OK;
 }
 
+const char *tti_net_host_name(const net_state *s, int rank) {
+    int32_t host = s->peers[rank].host;
+    return host < 0 ? "" : s->host_names[host];
+}
+
 static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
-    const net_peer *peer = &((const net_state *)arg)->peers[rank];
-    snprintf(text, n_bytes, "pid %d on %s", (int)peer->pid, peer->host);
+    const net_state *s = arg;
+    snprintf(text, n_bytes, "pid %d on %s", (int)s->peers[rank].pid, tti_net_host_name(s, rank));
 }
 
 /* Names of hosts are kept once: ranks of a host mostly follow each other. */
-static tutti_status keep_name(net_state *s, const char *name, const char **out) {
+static tutti_status keep_name(net_state *s, const char *name, int32_t *out) {
     for (int i = s->n_host_names - 1; i >= 0; i--)
         if (strcmp(s->host_names[i], name) == 0) {
-            *out = s->host_names[i];
+            *out = i;
             return TUTTI_OK;
         }
     char **names = realloc(s->host_names, (size_t)(s->n_host_names + 1) * sizeof *names);
@@ -43,14 +48,14 @@ static tutti_status keep_name(net_state *s, const char *name, const char **out) 
     s->host_names = names;
     names[s->n_host_names] = strdup(name);
     if (!names[s->n_host_names]) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
-    *out = names[s->n_host_names++];
+    *out = s->n_host_names++;
     return TUTTI_OK;
 }
 
 static tutti_status keep_peer(net_state *s, int rank, int32_t pid, uint64_t host_id,
                               const char *host) {
     s->peers[rank].pid = pid;
-    s->peers[rank].host_id = host_id;
+    s->host_ids[rank] = host_id;
     return keep_name(s, host, &s->peers[rank].host);
 }
 
@@ -118,6 +123,8 @@ static tutti_status form_hosts(net_state *s) {
     tutti_status st = tti_net_connect_locally(s, apart);
     if (st == TUTTI_OK) tti_net_divide(s, apart);
     free(apart);
+    free(s->host_ids);
+    s->host_ids = NULL;
     TTI_TRY(st);
     if (!s->group) TTI_TRY(tutti_comm_group_create(1, &s->group));
     tutti_comm_desc local = {.group = s->group,
@@ -140,7 +147,7 @@ tutti_status tti_net_alloc(net_state *s) {
     if (!s->is_sparse) s->records = calloc(2 * n, sizeof *s->records);
     if (!s->numbers || !s->peers || (!s->is_sparse && !s->records))
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
-    for (size_t r = 0; r < n; r++) s->peers[r].host = "";
+    for (size_t r = 0; r < n; r++) s->peers[r].host = -1;
     s->shown = s->numbers;
     s->host_of = s->numbers + n;
     s->first_of = s->numbers + 2 * n;
@@ -159,6 +166,9 @@ static tutti_status join(net_state *s, const tutti_comm_desc *desc) {
                           .job = desc->job,
                           .stop_fd = desc->stop_fd};
     TTI_TRY(tti_net_alloc(s));
+    s->host_ids = calloc((size_t)s->n_ranks, sizeof *s->host_ids);
+    if (!s->host_ids)
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
     for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;
     TTI_TRY(tti_link_find(desc->transport, &s->link));
     TTI_TRY(s->link->open(&link, &s->wire));
@@ -221,7 +231,8 @@ void tti_net_leave(void *state) {
     tti_net_fell_tree(s);
     free(s->records);
     for (int i = 0; i < s->n_host_names; i++) free(s->host_names[i]);
-    free(s->host_names);
+    if (!s->is_subgroup) free(s->host_names);
+    free(s->host_ids);
     free(s->peers);
     free(s->numbers);
     free(s);

@@ -82,8 +82,7 @@ typedef struct net_tree net_tree;
 /* A rank's knowledge of another rank. */
 typedef struct net_peer {
     int32_t pid;
-    uint64_t host_id; /* equal: may share memory */
-    const char *host; /* for people, borrowed; "": not known yet */
+    int32_t host; /* index of its host's name, for people; -1: not known yet */
 } net_peer;
 
 /* A rank's side.  Used by one thread at a time, but for the watcher's four fields. */
@@ -96,10 +95,12 @@ typedef struct net_state {
     bool is_subgroup;  /* of another state, whose failure is this one's too */
     uint32_t n_splits; /* subgroups that were made of this one */
     net_peer *peers;   /* [n_ranks] */
-    char **host_names; /* [n_host_names], owned: the different ones of peers */
+    char *
+        *host_names; /* [n_host_names], owned: the different ones of peers; a subgroup: borrowed */
     int n_host_names;
-    int *host_of;  /* [n_ranks]: 0, 1, ... by first rank */
-    int *first_of; /* [n_hosts]: the first rank of each host */
+    uint64_t *host_ids; /* [n_ranks], owned, while joining: equal ones may share memory */
+    int *host_of;       /* [n_ranks]: 0, 1, ... by first rank */
+    int *first_of;      /* [n_hosts]: the first rank of each host */
     int n_hosts;
     int *index_of; /* [n_ranks]: in the group of this host; -1: of another host */
     int *rank_of;  /* [n_local]: the reverse */
@@ -226,6 +227,9 @@ tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *
 
 /* Assigns ranks to hosts from all hellos; apart: ranks that share memory with no other rank. */
 void tti_net_divide(net_state *s, const bool *apart);
+
+/* The name of a rank's host, for people; "": not known yet. */
+const char *tti_net_host_name(const net_state *s, int rank);
 
 /* Makes or opens the group of this host and joins it: collective over the ranks of the host, and a
  * rank that cannot takes all of its host apart (every rank learns: apart, [n_ranks]). */

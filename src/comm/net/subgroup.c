@@ -33,6 +33,7 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
                      .timeout_ms = whole->timeout_ms,
                      .phase_timeout_ms = whole->phase_timeout_ms,
                      .is_subgroup = true,
+                     .host_names = whole->host_names,
                      .pages = whole->pages,
                      .remote = whole->remote,
                      .stop_fd = -1,

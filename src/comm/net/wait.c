@@ -14,7 +14,7 @@ tutti_status tti_net_check_lost(const net_state *s) {
     int lost = atomic_load(&s->lost);
     if (lost < 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d on %s) %s", s->shown[lost],
-                    s->peers[lost].pid, s->peers[lost].host, s->how_lost);
+                    s->peers[lost].pid, tti_net_host_name(s, lost), s->how_lost);
 }
 
 /* For a rank on another host only the page of the whole group is known: in a subgroup, that it is
@@ -139,12 +139,12 @@ static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_c
     tti_str what = {0};
     /* In an outage the pages are old. */
     int culprit = is_out ? blame : find_culprit(s, blame, &what);
-    const net_peer *peer = &s->peers[culprit];
+    const char *host = tti_net_host_name(s, culprit);
     tutti_status st =
         tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d (pid %d on %s)%s%s%s",
                  joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
                  s->shown[s->rank], tti_wait_clock_text(clock, waited), s->shown[culprit],
-                 peer->pid, peer->host[0] ? peer->host : "a host that is not known",
+                 s->peers[culprit].pid, host[0] ? host : "a host that is not known",
                  what.n_bytes ? ", which " : "", tti_str_text(&what), tti_wait_clock_reason(clock));
     tti_str_free(&what);
     return st;

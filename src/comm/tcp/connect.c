@@ -519,6 +519,7 @@ tutti_status tti_tcp_connect_ranks(tcp_state *s) {
     m.is_sparse = tti_link_is_sparse(s->desc.n_ranks);
     tutti_status st = tti_tcp_parse(s->desc.address, &m.address);
     if (st == TUTTI_OK) st = m.is_sparse ? connect_sparsely(&m) : connect_all(&m);
+    if (st == TUTTI_OK && m.is_sparse) tti_tcp_port_fold_spots(s->port);
     return end(s, &m, st);
 }
 

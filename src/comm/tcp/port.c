@@ -34,11 +34,17 @@ typedef struct failed_link {
     char text[TTI_CRY_BYTES];
 } failed_link;
 
+/* The spot of a rank: the address of another spot, and a port. */
+typedef struct folded_spot {
+    uint32_t address, port;
+} folded_spot;
+
 struct tcp_port {
     tti_link_desc desc; /* rank, n_ranks, token, job */
     char *token;        /* owned; NULL: none */
     int listener, wake_fd;
-    tcp_spot *spots; /* [n_ranks] */
+    tcp_spot *spots;     /* [n_ranks], or of different addresses if folded */
+    folded_spot *folded; /* [n_ranks]; NULL: they are not folded */
     pthread_t thread;
     bool is_running;
     _Atomic bool stop;
@@ -203,6 +209,37 @@ static void *attend(void *arg) {
 
 tcp_spot *tti_tcp_port_spots(tcp_port *port) { return port->spots; }
 
+static bool is_same_address(const tcp_spot *a, const tcp_spot *b) {
+    return a->family == b->family && a->scope == b->scope &&
+           memcmp(a->address, b->address, sizeof a->address) == 0;
+}
+
+void tti_tcp_port_fold_spots(tcp_port *port) {
+    uint32_t n = (uint32_t)port->desc.n_ranks, n_addresses = 0;
+    tcp_spot *spots = port->spots;
+    for (uint32_t r = 0; r < n; r++)
+        n_addresses += r == 0 || !is_same_address(&spots[r], &spots[r - 1]);
+    folded_spot *folded = n_addresses <= n / 2 ? calloc(n, sizeof *folded) : NULL;
+    if (!folded) return;
+    n_addresses = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        bool is_new = n_addresses == 0 || !is_same_address(&spots[r], &spots[n_addresses - 1]);
+        folded[r].port = spots[r].port;
+        if (is_new) spots[n_addresses++] = spots[r];
+        folded[r].address = n_addresses - 1;
+    }
+    tcp_spot *fewer = realloc(spots, n_addresses * sizeof *spots);
+    if (fewer) port->spots = fewer;
+    port->folded = folded;
+}
+
+tcp_spot tti_tcp_port_spot(const tcp_port *port, int rank) {
+    const folded_spot *f = port->folded ? &port->folded[rank] : NULL;
+    tcp_spot spot = port->spots[f ? f->address : (uint32_t)rank];
+    if (f) spot.port = f->port;
+    return spot;
+}
+
 tcp_port *tti_tcp_port_share(tcp_port *port) {
     if (port) atomic_fetch_add(&port->n_owners, 1);
     return port;
@@ -236,6 +273,7 @@ static void destroy(tcp_port *port) {
     if (port->token) explicit_bzero(port->token, strlen(port->token));
     free(port->token);
     free(port->spots);
+    free(port->folded);
     free(port);
 }
 

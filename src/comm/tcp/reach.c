@@ -17,18 +17,18 @@ enum { CALL_MS = 1000, ANSWER_MS = 20000, RETRY_MS = 5, REFUSED_MS = 1000 };
 
 /* One attempt; the text says why it failed.  TUTTI_E_TIMEOUT: nothing answers yet. */
 static tutti_status call(tcp_state *s, int rank) {
-    const tcp_spot *spot = &tti_tcp_port_spots(s->port)[tti_tcp_shown(s, rank)];
+    const tcp_spot spot = tti_tcp_port_spot(s->port, tti_tcp_shown(s, rank));
     int64_t deadline_ns = tti_now_ns() + CALL_MS * TTI_NS_PER_MS;
     tcp_challenge challenge;
     tcp_place place;
-    TTI_TRY(tti_tcp_place_of_spot(spot, &place));
+    TTI_TRY(tti_tcp_place_of_spot(&spot, &place));
     int fd = tti_tcp_connect(&place, deadline_ns);
     if (fd < 0)
         return tti_fail(errno == ETIMEDOUT || errno == EAGAIN ? TUTTI_E_TIMEOUT : TUTTI_E_IO, "%s",
                         strerror(errno));
     deadline_ns = tti_now_ns() + ANSWER_MS * TTI_NS_PER_MS;
     tutti_status st = TUTTI_OK;
-    if (spot->family == AF_UNIX && !tti_tcp_same_user(fd))
+    if (spot.family == AF_UNIX && !tti_tcp_same_user(fd))
         st = tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
     if (st == TUTTI_OK) st = tti_tcp_hear_challenge(fd, deadline_ns, &challenge);
     if (st == TUTTI_OK) st = tti_tcp_prove(&s->desc, fd, rank, 0, &challenge, deadline_ns);

@@ -209,6 +209,10 @@ int tti_tcp_listen_any(const tcp_place *place, int *port);
  * it needs of desc.  spots: [n_ranks], zero at first, to be filled by the caller. */
 tutti_status tti_tcp_port_open(const tti_link_desc *desc, int listener, tcp_port **out);
 tcp_spot *tti_tcp_port_spots(tcp_port *port);
+/* Once all spots are known: keeps each address once for neighboring ranks that have the same, and 8
+ * bytes for each rank.  tti_tcp_port_spots must not be called any more. */
+void tti_tcp_port_fold_spots(tcp_port *port);
+tcp_spot tti_tcp_port_spot(const tcp_port *port, int rank);
 /* One more owner; one less, and the last one ends the port.  NULL is a no-op. */
 tcp_port *tti_tcp_port_share(tcp_port *port);
 void tti_tcp_port_close(tcp_port *port);

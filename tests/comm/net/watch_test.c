@@ -30,18 +30,22 @@ static pid_t start_child(void) {
 }
 
 static void begin(family *f, int n_ranks) {
+    static char here[] = "here";
+    static char *names[] = {here};
     *f = (family){.s = {.n_ranks = n_ranks,
                         .n_local = n_ranks,
                         .index_of = numbers,
                         .rank_of = numbers,
                         .shown = numbers,
+                        .host_names = names,
+                        .n_host_names = 1,
                         .stop_fd = -1,
                         .lost = -1}};
     f->s.peers = f->peers;
     f->peers[0].pid = (int32_t)getpid();
     for (int r = 1; r < n_ranks; r++) {
         f->pids[r] = start_child();
-        f->peers[r] = (net_peer){.pid = (int32_t)f->pids[r], .host = "here"};
+        f->peers[r] = (net_peer){.pid = (int32_t)f->pids[r], .host = 0};
     }
     T_OK(tutti_comm_group_create(n_ranks, &f->s.group));
 }

@@ -188,6 +188,32 @@ T_CASE(addresses_in_tables) {
     T_FAILS(tti_tcp_place_of_spot(&spot, &place), TUTTI_E_MISMATCH, "a damaged address");
 }
 
+/* Ranks of two hosts, one after the other; and of hosts that alternate, which stay as they are. */
+T_CASE(folded_addresses) {
+    T_UNUSED;
+    enum { N = 10 };
+    for (int each = 5; each >= 1; each -= 4) {
+        tcp_spot given[N];
+        tcp_place place = {.at.ss_family = AF_UNIX, .n_bytes = sizeof place.at.ss_family};
+        tti_link_desc desc = {.n_ranks = N};
+        tcp_port *port;
+        int number, listener = tti_tcp_listen_any(&place, &number);
+        assert_true(listener >= 0);
+        T_OK(tti_tcp_port_open(&desc, listener, &port));
+        for (int r = 0; r < N; r++) {
+            given[r] = (tcp_spot){.family = AF_INET, .port = (uint32_t)(100 + r)};
+            given[r].address[3] = (unsigned char)(1 + r / each % 2);
+            tti_tcp_port_spots(port)[r] = given[r];
+        }
+        tti_tcp_port_fold_spots(port);
+        for (int r = 0; r < N; r++) {
+            tcp_spot spot = tti_tcp_port_spot(port, r);
+            assert_memory_equal(&spot, &given[r], sizeof spot);
+        }
+        tti_tcp_port_close(port);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_rank_and_job),
@@ -196,6 +222,7 @@ int main(void) {
         cmocka_unit_test(callers_of_a_failed_link),
         cmocka_unit_test(strangers),
         cmocka_unit_test(addresses_in_tables),
+        cmocka_unit_test(folded_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
