@@ -62,7 +62,8 @@ def test_weights_come_back():
         train(model + "-back", model, *init).expect(0)
         train(model + "-other", model, *init, *more).expect(4, head + ".weight has f32[1000,")
         train(model + "-new", model, *init, *more, "model.init_except=%s.*" % head).expect(0)
-    train("wrong", "mobilenet_v3_small", "model.init=" + exported("mobilenet_v2")).expect(4, "is missing")
+    train("wrong", "mobilenet_v3_small", "model.init=" + exported("mobilenet_v2")).expect(
+        4, "is missing")
 
 
 PARTS = {"mobilenet_v2": {r"\.conv\.0\.0\.": ".conv_pw.", r"\.conv\.0\.1\.": ".bn1.",
