@@ -55,7 +55,8 @@ typedef struct tutti_dataset_desc {
     int64_t n_classes;      /* labels must be smaller; 0: the largest label + 1             */
     double mean, std;       /* x = (pixel/255 - mean) / std; std 0 stands for 1             */
     uint64_t seed;          /* digits: selects which digits are drawn */
-    double val_fraction;    /* fraction held out for testing, if the files define no test split */
+    double val_fraction;    /* fraction held out for testing, if the files define no test split;
+                               0: 0.1, -1: none */
     bool skip_bad;          /* count and mask damaged samples: x zeros, y -1                */
     int64_t max_unpacked;   /* bytes that a compressed file may unpack to; 0: 1 GiB, or
                                32 times the size of the file, whichever is more       */

@@ -389,8 +389,21 @@ def test_labels_that_are_refused():
         with open("bad labels/t.csv", "w") as file:
             file.write(head + last)
         shutil.rmtree("bad-run", ignore_errors=True)
-        runs.tutti("train", *job, "data.label=[a, b]", "data.val_fraction=0", *more).expect(
+        runs.tutti("train", *job, "data.label=[a, b]", "data.val_fraction=0.1", *more).expect(
             code, part)
+
+
+def test_nothing_is_held_out():
+    """data.val_fraction=0 is not the default: files must define the test split."""
+    os.makedirs("whole", exist_ok=True)
+    rows = "x,label\n" + "".join("%d.5,%s\n" % (i, "ab"[i % 2]) for i in range(20))
+    for name in ("train.csv", "test.csv"):
+        with open("whole/" + name, "w") as file:
+            file.write(rows)
+    job = ["data", "info", "data.format=csv", "data.val_fraction=0"]
+    runs.tutti(*job, "data.dir=whole/train.csv").expect(3, "no rows for the test split")
+    found = runs.tutti(*job, "data.dir=whole").expect(0).out
+    assert found.count("samples   20") == 2, found
 
 
 def test_what_is_refused():

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -207,9 +208,13 @@ void tti_file_list_free(tti_file_list *list) {
     *list = (tti_file_list){0};
 }
 
+double tti_test_share(const tutti_dataset_desc *desc) {
+    return desc->val_fraction == 0 ? 0.1 : fmax(desc->val_fraction, 0);
+}
+
 int64_t tti_split_at(const tutti_dataset_desc *desc, int64_t n) {
-    double share = desc->val_fraction > 0 ? desc->val_fraction : 0.1;
+    double share = tti_test_share(desc);
     int64_t n_test = (int64_t)((double)n * share);
-    if (n > 1) n_test = TTI_MIN(TTI_MAX(n_test, 1), n - 1);
+    if (n > 1 && share > 0) n_test = TTI_MIN(TTI_MAX(n_test, 1), n - 1);
     return n - n_test;
 }

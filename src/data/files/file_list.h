@@ -27,8 +27,11 @@ tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *fo
 
 void tti_file_list_free(tti_file_list *list);
 
+/* The fraction that is for testing: val_fraction, 0 standing for 0.1, -1 for 0. */
+double tti_test_share(const tutti_dataset_desc *desc);
+
 /* How much of n (rows, bytes, tokens) is for training, the first; the rest, at least 1 of more than
- * 1, is for testing.  Decided by val_fraction, 0 standing for 0.1. */
+ * 1 unless the share is 0, is for testing. */
 int64_t tti_split_at(const tutti_dataset_desc *desc, int64_t n);
 
 #endif /* TTI_DATA_FILE_LIST_H */

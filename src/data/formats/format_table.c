@@ -37,7 +37,7 @@ tutti_status tti_format_find(const char *name, const tti_format **out) {
 tutti_status tti_dataset_check_desc(const tutti_dataset_desc *desc) {
     if ((unsigned)desc->split >= TUTTI_N_SPLITS)
         return tti_fail(TUTTI_E_INVALID, "data: split %d does not exist", (int)desc->split);
-    if (!(desc->val_fraction >= 0 && desc->val_fraction < 1))
+    if (!(desc->val_fraction >= 0 && desc->val_fraction < 1) && desc->val_fraction != -1)
         return tti_fail(TUTTI_E_INVALID, "data: val_fraction %g is not in [0, 1)",
                         desc->val_fraction);
     if (!(desc->mask_prob >= 0 && desc->mask_prob <= 1))

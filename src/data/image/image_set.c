@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/files/byte_reader.h"
+#include "data/files/file_list.h"
 
 const tti_image_usual tti_usual_photos = {
     .size = 224,
@@ -196,7 +197,7 @@ cleanup:
 }
 
 bool tti_hash_splits(const tutti_dataset_desc *desc, const char *name) {
-    double share = desc->val_fraction > 0 ? desc->val_fraction : 0.1;
+    double share = tti_test_share(desc);
     uint64_t hash = tti_mix64(tti_hash_name(name), tti_hash_name("split"));
     bool is_test = (double)(hash >> 40) * 0x1p-24 < share;
     return is_test == (desc->split == TUTTI_TEST);
@@ -209,5 +210,5 @@ tutti_status tti_image_no_split(const tutti_dataset_desc *desc, const char *root
                     "%s: the %s split has no images: the names of the files decide, and there are "
                     "few; put images into folders train/ and val/, or give another "
                     "data.val_fraction (it is %g)",
-                    root, split, desc->val_fraction);
+                    root, split, tti_test_share(desc));
 }

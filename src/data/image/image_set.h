@@ -67,7 +67,8 @@ tutti_status tti_fetch_bytes(const char *path, uint64_t offset, size_t n_bytes, 
 /* The same for a data set without files: as source->spec has it. */
 tutti_status tti_image_set_init_from_spec(tti_source *source, tti_image_set *out);
 
-/* Whether a name falls to a split, where hashes decide: val_fraction (0: 0.1) goes to TUTTI_TEST.
+/* Whether a name falls to a split, where hashes decide: val_fraction (0: 0.1, -1: none) goes to
+ * TUTTI_TEST.
  */
 bool tti_hash_splits(const tutti_dataset_desc *desc, const char *name);
 

@@ -57,7 +57,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .mean = c->data.mean,
         .std = c->data.std,
         .seed = (uint64_t)c->train.seed,
-        .val_fraction = c->data.val_fraction,
+        .val_fraction = c->data.val_fraction > 0 ? c->data.val_fraction : -1,
         .skip_bad = strcmp(c->data.on_error, "skip") == 0,
         .max_unpacked = c->data.max_unpacked_mb << 20,
         .max_pixels = c->data.max_pixels,

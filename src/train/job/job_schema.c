@@ -258,7 +258,8 @@ static const tti_option rows[] = {
     {KEY(data.val_fraction, FLOAT, "0.1"), RANGE(0, 0.9),
      .also = "val_split|validation_split|test_fraction|test_size",
      .help =
-         "Fraction of the samples held out for testing, if the files do not define a test split"},
+         "Fraction of the samples held out for testing, if the files do not define a test split; "
+         "0: none, so they must define one"},
     {KEY(data.image_size, INT, "0"), RANGE(0, 4096),
      .also = "resolution|img_size|input_size|crop_size|size",
      .help = "Images: width and height of the model's input; 0: 224 (CIFAR: 32)", .example = "128"},
