@@ -8,7 +8,7 @@ fail() {
 }
 
 rows() {
-    out=$(env TUTTI="$TUTTI_PROGRAM" DEVICES=cpu MODEL=resnet18 KEYS="model.stem=cifar" BATCH=4 \
+    out=$(env TUTTI="$TUTTI_PROGRAM" DEVICES=cpu MODEL=lenet KEYS="model.dropout=0.1" BATCH=4 \
         STEPS=2 IMAGES=40 SIDE=48 SIZE=32 THREADS=1 FOLDER="$tmp/made" TMPDIR="$tmp" \
         sh "$TUTTI_SOURCE/bench/jpeg.sh" -n 2 "$@" 2>&1) || fail "ended with $?: $out"
 }
