@@ -69,26 +69,12 @@ static tutti_status place_tensors(tti_program_file *p, const tti_safetensors *fi
     return TUTTI_OK;
 }
 
-/* Tensors of the state_dict that are not inputs. */
 static tutti_status place_extras(tti_program_file *p, const tti_safetensors *file,
                                  json_t *tensors) {
-    const char *name;
-    json_t *line;
-    p->extras = tti_arena_alloc(&p->arena, (json_object_size(tensors) + 1) * sizeof *p->extras);
-    if (!p->extras) return no_memory(p->path);
-    json_object_foreach(tensors, name, line) {
-        bool known = false;
-        for (int i = 0; i < p->main.n_inputs && !known; i++)
-            known = strcmp(p->inputs[i].name, name) == 0;
-        if (known) continue;
-        tti_input_spec *spec = &p->extras[p->n_extras++];
-        bool is_param = json_is_true(json_object_get(line, "is_param"));
-        *spec = (tti_input_spec){.kind = is_param ? TTI_SPEC_PARAM : TTI_SPEC_BUFFER,
-                                 .persistent = true};
-        TTI_TRY(tti_ckpt_check_name(p->path, name));
-        spec->name = tti_arena_strdup(&p->arena, name);
-        if (!spec->name) return no_memory(p->path);
-        TTI_TRY(place_tensor(p, file, line, spec));
+    TTI_TRY(tti_pt2_list_extras(p, tensors));
+    for (int i = 0; i < p->n_extras; i++) {
+        const json_t *line = json_object_get(tensors, p->extras[i].name);
+        TTI_TRY(place_tensor(p, file, line, &p->extras[i]));
     }
     return TUTTI_OK;
 }

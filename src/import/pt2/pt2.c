@@ -225,14 +225,13 @@ static tutti_status place_tensors(tti_program_file *p, const config *weights,
     return TUTTI_OK;
 }
 
-/* Tensors of the state_dict that the graph does not use. */
-static tutti_status place_extras(tti_program_file *p, const config *weights) {
+tutti_status tti_pt2_list_extras(tti_program_file *p, json_t *lines) {
     const char *name;
     json_t *line;
-    size_t n = weights->lines ? json_object_size(weights->lines) : 0;
+    size_t n = lines ? json_object_size(lines) : 0;
     p->extras = tti_arena_alloc(&p->arena, (n + 1) * sizeof *p->extras);
     if (!p->extras) return no_memory(p->path);
-    json_object_foreach(weights->lines, name, line) {
+    json_object_foreach(lines, name, line) {
         bool known = false;
         for (int i = 0; i < p->main.n_inputs && !known; i++)
             known = strcmp(p->inputs[i].name, name) == 0;
@@ -244,7 +243,15 @@ static tutti_status place_extras(tti_program_file *p, const config *weights) {
         TTI_TRY(tti_ckpt_check_name(p->path, name));
         spec->name = tti_arena_strdup(&p->arena, name);
         if (!spec->name) return no_memory(p->path);
-        TTI_TRY(read_weight(p, weights->folder, line, spec));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status place_extras(tti_program_file *p, const config *weights) {
+    TTI_TRY(tti_pt2_list_extras(p, weights->lines));
+    for (int i = 0; i < p->n_extras; i++) {
+        const json_t *line = json_object_get(weights->lines, p->extras[i].name);
+        TTI_TRY(read_weight(p, weights->folder, line, &p->extras[i]));
     }
     return TUTTI_OK;
 }

@@ -35,6 +35,10 @@ tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const 
  * all or none of them set (pt2_tree.c). */
 void tti_pt2_output_names(tti_arena *arena, const json_t *module, int n, const char **names);
 
+/* Sets p->extras to the tensors of the object lines (NULL: none) that are not inputs of p: names
+ * and kinds, by the member "is_param" of each.  Their places are not known yet. */
+tutti_status tti_pt2_list_extras(tti_program_file *p, json_t *lines);
+
 /* An element type by PyTorch's number; TUTTI_E_UNSUPPORTED for one that cannot be read. */
 tutti_status tti_pt2_elem(const char *what, int64_t code, tti_elem *out);
 int tti_pt2_elem_code(tti_elem elem); /* PyTorch's number */
