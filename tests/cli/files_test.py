@@ -160,6 +160,14 @@ def test_split_names():
     info(*images("set")).expect(DATA, "'Testing' is for testing by its name")
 
 
+def test_few_images():
+    """Names decide the split, and may leave none for testing: the message says what helps."""
+    for name in "ab":
+        write("few/%s/x.png" % name, png())
+    info(*images("few"), "data.val_fraction=1e-6").expect(
+        DATA, "the test split has no images", "folders train/ and val/", "data.val_fraction")
+
+
 def test_large_images():
     classes("set/train"), classes("set/val")
     write("set/train/a/big.png", png(40, 50))
