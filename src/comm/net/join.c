@@ -26,11 +26,6 @@ tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *
     return TUTTI_OK;
 }
 
-const char *tti_net_host_name(const net_state *s, int rank) {
-    int32_t host = s->peers[rank].host;
-    return host < 0 ? "" : s->host_names[host];
-}
-
 static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
     const net_state *s = arg;
     snprintf(text, n_bytes, "pid %d on %s", (int)s->peers[rank].pid, tti_net_host_name(s, rank));
