@@ -103,7 +103,7 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
     return TUTTI_OK;
 }
 
-/* What a node is computed for; only what is added over the shards must have a shard rule. */
+/* The purpose of a node; only nodes whose values are added over the shards need a shard rule. */
 typedef enum purpose {
     FOR_SUMS,  /* loss, count, gradients */
     FOR_STATS, /* running statistics */

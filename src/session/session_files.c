@@ -26,7 +26,7 @@ static tutti_status check_path(const char *who, const char *path) {
     return tti_fail(TUTTI_E_INVALID, "%s: the path is %s", who, path ? "empty" : "NULL");
 }
 
-/* Runs save on rank 0 while the others hand over their parts. */
+/* Runs save on rank 0 while the other ranks send their parts. */
 static tutti_status save_on_first(tti_session_worker *w, const file_call *call,
                                   tutti_status (*save)(tti_session_worker *, const file_call *)) {
     char text[TTI_SESSION_ERROR];

@@ -311,7 +311,7 @@ static tutti_status take_samples(const tutti_samples *given, npy_state *s) {
     return tti_npy_of_samples(s->samples, y, &s->y);
 }
 
-/* Those of the program: of the test split, or else of the training split, which has both then. */
+/* The program's samples of the test split if it has one, else of the training split for both. */
 static tutti_status open_samples(const tutti_dataset_desc *desc, npy_state **out) {
     bool has_test = desc->samples[TUTTI_TEST] != NULL;
     bool is_test = has_test && desc->split == TUTTI_TEST;

@@ -23,7 +23,7 @@ bool tti_value_has_marks(const char *cell);
 /* A whole number of 2^53 or more, so that different ones may be read as the same number. */
 bool tti_value_is_rounded(const char *cell);
 
-/* What follows the number that the cell begins with: " kg" of "12 kg".  NULL: it is no such text,
+/* The text after the number that the cell begins with: " kg" of "12 kg".  NULL: it is no such text,
  * or has further digits. */
 const char *tti_value_unit(const char *cell);
 

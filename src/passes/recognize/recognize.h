@@ -21,7 +21,7 @@ typedef struct tti_findings {
 } tti_findings;
 
 /* Replaces what is written out in primitive operators by our ops, as the pass "recognize" does, and
- * removes what is left over.  found: what was replaced is added; NULL: nobody asks. */
+ * removes what is left over.  found: receives the replacements; may be NULL. */
 tutti_status tti_recognize(tutti_graph **g, tti_findings *found);
 
 /* Adds what looks like a pattern of the table and stayed, in a graph that was recognized for

@@ -174,7 +174,7 @@ static bool read_difference(tti_match *m, const tti_node *node, entropy *out) {
     return false;
 }
 
-/* ln softmax at the label of each row: by one_hot and a sum, or picked. */
+/* ln softmax at the label of each row: by one_hot and a sum, or by a gather. */
 static bool read_picked(tti_match *m, const tti_node *node, entropy *out) {
     const tti_node *log = NULL;
     if (tti_is_op(node, "sub")) return read_difference(m, node, out);
