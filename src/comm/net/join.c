@@ -28,7 +28,8 @@ tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *
 
 static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
     const net_state *s = arg;
-    snprintf(text, n_bytes, "pid %d on %s", (int)s->peers[rank].pid, tti_net_host_name(s, rank));
+    snprintf(text, n_bytes, "pid %d on %s", (int)s->peers[rank].pid,
+             tti_net_host_name(s->host_names, &s->peers[rank]));
 }
 
 /* Names of hosts are kept once: ranks of a host mostly follow each other. */

@@ -229,9 +229,8 @@ tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *
 void tti_net_divide(net_state *s, const bool *apart);
 
 /* The name of a rank's host, for people; "": not known yet. */
-static inline const char *tti_net_host_name(const net_state *s, int rank) {
-    int32_t host = s->peers[rank].host;
-    return host < 0 ? "" : s->host_names[host];
+static inline const char *tti_net_host_name(char *const *host_names, const net_peer *peer) {
+    return peer->host < 0 ? "" : host_names[peer->host];
 }
 
 /* Makes or opens the group of this host and joins it: collective over the ranks of the host, and a

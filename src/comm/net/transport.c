@@ -173,13 +173,14 @@ static void net_describe_late(void *state, tti_str *out) {
     net_state *s = state;
     int64_t *quiet_ns = calloc((size_t)s->n_ranks, sizeof *quiet_ns);
     int ms = s->timeout_ms / 2;
-    tti_shm_report_stopped(s->local, tti_net_host_name(s, s->rank), out);
+    tti_shm_report_stopped(s->local, tti_net_host_name(s->host_names, &s->peers[s->rank]), out);
     if (!quiet_ns) return;
     if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet_ns);
     for (int r = 0; r < s->n_ranks; r++)
         if (quiet_ns[r] > 0 && s->host_of[r] != s->host_of[s->rank])
             tti_str_printf(out, ", rank %d (pid %d on %s), which has sent nothing for %lld ms",
-                           s->shown[r], s->peers[r].pid, tti_net_host_name(s, r),
+                           s->shown[r], s->peers[r].pid,
+                           tti_net_host_name(s->host_names, &s->peers[r]),
                            (long long)(quiet_ns[r] / TTI_NS_PER_MS));
     free(quiet_ns);
 }

@@ -14,7 +14,8 @@ tutti_status tti_net_check_lost(const net_state *s) {
     int lost = atomic_load(&s->lost);
     if (lost < 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d on %s) %s", s->shown[lost],
-                    s->peers[lost].pid, tti_net_host_name(s, lost), s->how_lost);
+                    s->peers[lost].pid, tti_net_host_name(s->host_names, &s->peers[lost]),
+                    s->how_lost);
 }
 
 /* For a rank on another host only the page of the whole group is known: in a subgroup, that it is
@@ -139,7 +140,7 @@ static tutti_status fail_timeout(const net_state *s, int blame, const tti_wait_c
     tti_str what = {0};
     /* In an outage the pages are old. */
     int culprit = is_out ? blame : find_culprit(s, blame, &what);
-    const char *host = tti_net_host_name(s, culprit);
+    const char *host = tti_net_host_name(s->host_names, &s->peers[culprit]);
     tutti_status st =
         tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d (pid %d on %s)%s%s%s",
                  joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),

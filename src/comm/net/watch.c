@@ -49,7 +49,7 @@ static bool note_loss(net_state *s, int rank, const char *how) {
     if (tti_comm_group_progress(s->group, s->index_of[rank], &page) == TUTTI_OK && page.left)
         return false;
     snprintf(text, sizeof text, "comm: rank %d (pid %d on %s) %s", rank, s->peers[rank].pid,
-             tti_net_host_name(s, rank), how);
+             tti_net_host_name(s->host_names, &s->peers[rank]), how);
     if (atomic_load(&s->lost) < 0) {
         s->how_lost = how;
         atomic_store(&s->lost, rank);
