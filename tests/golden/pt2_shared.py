@@ -35,16 +35,19 @@ class Fixed(nn.Module):
 
 
 class Hidden(nn.Module):
-    """Attention with masks of pairs that follow from the input: some queries see no key."""
+    """Attention with masks of pairs and of keys that follow from the input: some queries see no
+    key, in some samples none does."""
 
     def __init__(self):
         super().__init__()
         self.qkv, self.o = nn.Linear(6, 24), nn.Linear(8, 5)
 
-    def attend(self, x, low, adds):
+    def attend(self, x, low, adds, pairs=True):
         q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)
-        seen = (x[..., 0] > 0)
-        seen = (seen[:, None, :, None] & seen[:, None, None, :])
+        keys = (x[..., 0] > 0)
+        seen = keys[:, None, None, :]
+        if pairs:
+            seen = keys[:, None, :, None] & seen
         if adds is None:
             mask = (~seen).to(x.dtype) * low
             return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
@@ -54,7 +57,8 @@ class Hidden(nn.Module):
 
     def forward(self, x):
         y = self.attend(x, -1e9, False) + self.attend(x + 0.3, -1e9, True)
-        return self.o(y + self.attend(x - 0.3, -1e9, None)).mean(1)
+        y = y + self.attend(x - 0.3, -1e9, None) + self.attend(x - 1, -1e9, False, False)
+        return self.o(y).mean(1)
 
 
 class Matched(nn.Module):

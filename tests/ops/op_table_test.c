@@ -400,12 +400,12 @@ static double projection(const t_reference *r, const tti_node *node, const doubl
 }
 
 /* d projection / d element e of input i, by central differences.  The step grows with the element
- * only as far as rounding demands, since functions such as softmax are not smoother of large ones.
- */
+ * only as far as rounding demands, since functions such as softmax are not smoother of large ones;
+ * the largest is a power of two, which can be added exactly. */
 static double difference(const t_reference *r, const tti_node *node, const double *weights, int i,
                          size_t e) {
     double *x = t_reference_of(r, node->in[i]), old = x[e], p[2];
-    double h = fmin(1e-5 * fmax(1, fabs(old)), 1e-3);
+    double h = fmin(1e-5 * fmax(1, fabs(old)), 0x1p-10);
     for (int side = 0; side < 2; side++) {
         x[e] = old + (side ? h : -h);
         t_reference_run((t_reference *)(uintptr_t)r, &run0);

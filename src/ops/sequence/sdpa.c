@@ -5,7 +5,9 @@
  * Score of query t and key j: s = scale q k, capped to softcap tanh(s / softcap), plus the bias.
  * Kept for the gradient: each row's largest score, and the logarithm of the sum of e^(s - largest).
  * They are two outputs, since a finite bias such as -1e9 may hide all keys of a query: f32 holds
- * either, but not their sum.  A query that sees no key, or keys of bias -inf alone, gives zeros. */
+ * either, but not their sum.  Where masks were filled in (where, masked_fill) instead of added, a
+ * very low bias replaces the score, which then has no gradient.  A query that sees no key, or keys
+ * of bias -inf alone, gives zeros. */
 #include "ops/sequence/sdpa.h"
 
 #include <math.h>
@@ -29,6 +31,7 @@ static const tti_attr_spec sdpa_attrs[] = {
     {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer, for dropout"},
     {"with", TTI_ATTR_INT, 0, "inputs after v: 1 bias, 2 segments, 3 both"},
     {"bias_period", TTI_ATTR_INT, 0, "P: sample b has row b % P of a bias of P rows; 0: row b"},
+    {"replaces", TTI_ATTR_INT, 0, "1: a bias of -5e8 or lower replaces the score"},
     {"first_head", TTI_ATTR_INT, 0, "in a tensor shard: number of its head 0 in the whole layer"},
     {"grad_bias", TTI_ATTR_INT, 0, "gradient only; 1: the gradient of the bias is computed"},
     {0},
@@ -68,10 +71,13 @@ static tutti_status read_scores(const tti_node *node, tti_sdpa *v) {
     int64_t causal = tti_attr_int(node, "causal"), window = tti_attr_int(node, "window");
     double scale = tti_attr_float(node, "scale"), cap = tti_attr_float(node, "softcap");
     double p = tti_attr_float(node, "p");
+    int64_t replaces = tti_attr_int(node, "replaces");
     if (causal != 0 && causal != 1)
         return tti_node_fail(node, "causal must be 0 or 1, is %lld", (long long)causal);
     if (window < 0 || window > INT32_MAX)
         return tti_node_fail(node, "window must be >= 0, is %lld", (long long)window);
+    if (replaces != 0 && replaces != 1)
+        return tti_node_fail(node, "replaces must be 0 or 1, is %lld", (long long)replaces);
     if (!isfinite(scale)) return tti_node_fail(node, "scale must be a number, is %g", scale);
     if (!(cap >= 0 && isfinite(cap)))
         return tti_node_fail(node, "softcap must be >= 0, is %g", cap);
@@ -80,7 +86,7 @@ static tutti_status read_scores(const tti_node *node, tti_sdpa *v) {
         return tti_node_fail(node, "a sample has 2^30 weights or more, too many for dropout");
     v->causal = causal != 0, v->window = (size_t)window;
     v->scale = scale != 0 ? scale : 1 / sqrt((double)v->dim);
-    v->softcap = cap, v->p = p;
+    v->softcap = cap, v->p = p, v->replaces = replaces != 0;
     v->key = (uint64_t)tti_attr_int(node, "key");
     int64_t first = tti_attr_int(node, "first_head");
     if (first < 0 || first > 1 << 20)
@@ -240,7 +246,9 @@ static void weigh(const tti_args *a, const tti_sdpa *v, row *r) {
             s = v->softcap * turned;
             r->slope[j] *= 1 - turned * turned;
         }
-        r->p[j] = s + (v->bias >= 0 ? a->in[v->bias][bias_at(v, r, j)] : 0);
+        double bias = v->bias >= 0 ? a->in[v->bias][bias_at(v, r, j)] : 0;
+        r->p[j] = s + bias;
+        if (tti_sdpa_is_replaced(v->replaces, bias)) r->p[j] = bias, r->slope[j] = 0;
         max = fmax(max, r->p[j]);
     }
     if (max == -INFINITY) max = 0; /* no key, or NaN after all of them */
@@ -324,19 +332,13 @@ static tutti_status sdpa_gradient(tutti_graph *g, const tti_node *node, tutti_va
     tti_sdpa v = tti_sdpa_of(node);
     bool bias = v.bias >= 0 && need[v.bias];
     if (!dy[0] || !(need[0] || need[1] || need[2] || bias)) return TUTTI_OK;
-    tti_attr_arg attrs[] = {tti_same_attr(node, "heads"),
-                            tti_same_attr(node, "kv_heads"),
-                            tti_same_attr(node, "causal"),
-                            tti_same_attr(node, "window"),
-                            tti_same_attr(node, "scale"),
-                            tti_same_attr(node, "softcap"),
-                            tti_same_attr(node, "p"),
-                            tti_same_attr(node, "key"),
-                            tti_same_attr(node, "with"),
-                            tti_same_attr(node, "bias_period"),
-                            tti_same_attr(node, "first_head"),
-                            TTI_INT("grad_bias", bias),
-                            {0}};
+    tti_attr_arg attrs[] = {tti_same_attr(node, "heads"),    tti_same_attr(node, "kv_heads"),
+                            tti_same_attr(node, "causal"),   tti_same_attr(node, "window"),
+                            tti_same_attr(node, "scale"),    tti_same_attr(node, "softcap"),
+                            tti_same_attr(node, "p"),        tti_same_attr(node, "key"),
+                            tti_same_attr(node, "with"),     tti_same_attr(node, "bias_period"),
+                            tti_same_attr(node, "replaces"), tti_same_attr(node, "first_head"),
+                            TTI_INT("grad_bias", bias),      {0}};
     tutti_value *in[10], *out[TTI_MAX_OUT];
     int n = node->n_in;
     for (int i = 0; i < n; i++) in[i] = node->in[i];
@@ -393,6 +395,7 @@ static void sdpa_emit_cut(tutti_graph *g, const tti_node *node, const tti_axis *
                                 tti_same_attr(node, "softcap"),
                                 tti_same_attr(node, "with"),
                                 tti_same_attr(node, "bias_period"),
+                                tti_same_attr(node, "replaces"),
                                 tti_same_attr(node, "p"),
                                 tti_same_attr(node, "key"),
                                 TTI_INT("first_head", (int64_t)v.first_head + axis->index * heads),
@@ -475,6 +478,16 @@ static const tti_sample sdpa_samples[] = {
      .int_hi = 1,
      .shift = -0x1.1p20,
      .shifted = 1 << 3},
+    /* ... and replaces the scores. */
+    {.in = "f32[2,5,8] f32[2,6,4] f32[2,6,4] f32[2,1,1,6] i32[2,5] i32[2,6]",
+     .attrs = "heads=4 kv_heads=2 with=3 causal=1 window=3 softcap=2 p=0.3 key=5 replaces=1",
+     .int_hi = 1,
+     .shift = -0x1p29,
+     .shifted = 1 << 3},
+    {.in = "f32[2,5,8] f32[2,6,8] f32[2,6,8] f32[1,2,5,6]",
+     .attrs = "heads=2 with=1 replaces=1",
+     .shift = -0x1p29,
+     .shifted = 1 << 3},
     {.in = "f64[1,1,3] f64[1,1,3] f64[1,1,3]"},
     {.in = "bf16[2,3,4] bf16[2,3,4] bf16[2,3,4] bf16[2,2,3,3]", .attrs = "heads=2 with=1"},
     {.in = "f32[2,3,4] f32[2,0,4] f32[2,0,4]"},
@@ -498,6 +511,7 @@ static const tti_sample sdpa_samples[] = {
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4]", .attrs = "p=1", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4]", .attrs = "window=-1", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4]", .attrs = "softcap=-1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4]", .attrs = "replaces=2", .expect = TUTTI_E_INVALID},
     {0},
 };
 
@@ -531,6 +545,11 @@ static const tti_sample sdpa_grad_samples[] = {
      .int_hi = 1,
      .shift = -0x1.1p20,
      .shifted = 1 << 3 | 1 << 7},
+    {.in = "f32[2,5,4] f32[2,6,4] f32[2,6,4] f32[2,1,1,6] f32[2,5,4] f32[2,2,5] f32[2,2,5] "
+           "f32[2,5,4]",
+     .attrs = "heads=2 with=1 replaces=1 grad_bias=1 p=0.3 key=5",
+     .shift = -0x1p29,
+     .shifted = 1 << 3 | 1 << 5},
     {.in = "f32[0,3,4] f32[0,5,4] f32[0,5,4] f32[0,3,4] f32[0,2,3] f32[0,2,3] f32[0,3,4]",
      .attrs = "heads=2"},
     {.in = "f32[2,3,4] f32[2,5,4] f32[2,5,4] f32[2,3,4] f32[2,1,3] f32[2,1,3] f32[2,3,4]",

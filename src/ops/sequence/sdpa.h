@@ -21,6 +21,7 @@ typedef struct tti_sdpa {
     int saved;                /* of the gradient: input y; max, log_sum and dy follow      */
     size_t bias_rows;         /* sample b has row b % bias_rows of the bias             */
     size_t bias_step[4];      /* elements from one sample, head, query, key to the next    */
+    bool replaces;            /* a very low bias replaces the score: tti_sdpa_is_replaced  */
 } tti_sdpa;
 
 /* The sizes of a node that was inferred. */
@@ -34,6 +35,12 @@ TTI_BOTH_SIDES static inline void tti_sdpa_range(const tti_sdpa *v, size_t t, si
     if (v->causal && t + 1 < *end) *end = t + 1;
     if (v->window > 0 && t + v->window < *end) *end = t + v->window;
     if (*first > *end) *first = *end;
+}
+
+/* Whether a bias replaces a score instead of being added, so that the score has no gradient.  Masks
+ * that do so are -1e9 or lower, and 16 bits round them by less than a hundredth. */
+TTI_BOTH_SIDES static inline bool tti_sdpa_is_replaced(bool replaces, double bias) {
+    return replaces && bias <= -5e8;
 }
 
 /* The element of the bias of sample b, head h, query t and key 0. */

@@ -262,6 +262,7 @@ static tutti_value *emit_sdpa(tti_rewrite *rw, tutti_value *const *parts, const 
                                      TTI_INT("key", a->drop ? tti_attr_int(a->drop, "key") : 0),
                                      TTI_INT("with", has_bias),
                                      TTI_INT("bias_period", a->bias_period),
+                                     TTI_INT("replaces", a->replaces),
                                      {0}});
 }
 

@@ -247,14 +247,14 @@ T_CASE(masks_become_positions) {
     T_UNUSED;
     static const struct {
         V *(*build)(G *g, V *x);
-        int64_t causal, window, bias_period, with;
+        int64_t causal, window, bias_period, with, replaces;
         double softcap, p;
     } rows[] = {
-        {attend_window, 1, 2, 0, 0, 0, 0},      {attend_band, 0, 2, 0, 0, 0, 0},
-        {attend_bias_causal, 1, 0, 0, 1, 0, 0}, {attend_strict, 0, 0, 0, 1, 0, 0},
-        {attend_windows, 0, 0, B, 1, 0, 0.3},   {attend_padding, 1, 0, 0, 1, 0, 0},
-        {attend_capped, 1, 2, 0, 0, 1.5, 0},    {attend_dropout, 0, 0, 0, 0, 0, 0.3},
-        {attend_by_distance, 1, 0, 0, 1, 0, 0},
+        {attend_window, 1, 2, 0, 0, 0, 0, 0},      {attend_band, 0, 2, 0, 0, 0, 0, 0},
+        {attend_bias_causal, 1, 0, 0, 1, 0, 0, 0}, {attend_strict, 0, 0, 0, 1, 0, 0, 0},
+        {attend_windows, 0, 0, B, 1, 0, 0, 0.3},   {attend_padding, 1, 0, 0, 1, 0, 0, 0},
+        {attend_capped, 1, 2, 0, 0, 0, 1.5, 0},    {attend_dropout, 0, 0, 0, 0, 0, 0, 0.3},
+        {attend_by_distance, 1, 0, 0, 1, 0, 0, 0}, {attend_filled, 0, 0, 0, 1, 1, 0, 0},
     };
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         const pattern_case c = {"masks", rows[i].build, NULL, NULL};
@@ -265,6 +265,7 @@ T_CASE(masks_become_positions) {
         T_EQ(int_attr(g, "sdpa", "window"), rows[i].window);
         T_EQ(int_attr(g, "sdpa", "bias_period"), rows[i].bias_period);
         T_EQ(int_attr(g, "sdpa", "with"), rows[i].with);
+        T_EQ(int_attr(g, "sdpa", "replaces"), rows[i].replaces);
         assert_true(fabs(float_attr(g, "sdpa", "softcap") - rows[i].softcap) < 1e-6);
         assert_true(fabs(float_attr(g, "sdpa", "p") - rows[i].p) < 1e-6);
         tutti_graph_destroy(g);

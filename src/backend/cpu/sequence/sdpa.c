@@ -80,8 +80,15 @@ static void score_row(const tti_kargs *a, const tti_sdpa *v, const tile *at, siz
         size_t step = v->bias_step[3];
         const float *bias =
             (const float *)a->in[v->bias] + tti_sdpa_bias_at(v, at->b, at->h, t) + at->first * step;
+        for (size_t j = 0; slope && cap == 0 && v->replaces && j < n; j++) slope[j] = scale;
         for (size_t j = 0; step && j < n; j++) w[j] += bias[j];
         for (size_t j = 0; !step && j < n; j++) w[j] += bias[0];
+        for (size_t j = 0; v->replaces && j < n; j++) {
+            float own = bias[step ? j : 0];
+            if (!tti_sdpa_is_replaced(true, (double)own)) continue;
+            w[j] = own;
+            if (slope) slope[j] = 0.0f;
+        }
     }
     for (size_t j = 0; j < n; j++)
         if (at->first + j < first || at->first + j >= end || !sees(a, v, at, t, at->first + j))
@@ -259,7 +266,8 @@ static void grad_row(const tti_kargs *a, const tti_sdpa *v, const backward *f, c
     size_t row = (at->b * v->heads + at->h) * v->n_t + at->t + i;
     float max = ((const float *)a->in[v->saved + 1])[row];
     float log_sum = ((const float *)a->in[v->saved + 2])[row];
-    score_row(a, v, at, at->t + i, p, v->softcap > 0 ? slope : NULL);
+    bool has_slopes = v->softcap > 0 || v->replaces;
+    score_row(a, v, at, at->t + i, p, has_slopes ? slope : NULL);
     row_weights(p, at->wide, max, log_sum);
     if (v->p > 0) draw_row(d, v, at, at->t + i, f->drawn);
     for (size_t j = 0; j < at->wide; j++) {
@@ -273,7 +281,7 @@ static void grad_row(const tti_kargs *a, const tti_sdpa *v, const backward *f, c
             (float *)a->out[3] + tti_sdpa_bias_at(v, at->b, at->h, at->t + i) + at->first * step;
         for (size_t j = 0; j < at->end - at->first; j++) to[j * step] += dp[j];
     }
-    for (size_t j = 0; j < at->wide; j++) dp[j] *= v->softcap > 0 ? slope[j] : (float)v->scale;
+    for (size_t j = 0; j < at->wide; j++) dp[j] *= has_slopes ? slope[j] : (float)v->scale;
 }
 
 /* c[..][n] += a^T b of the tile's rows: to the rows of the keys. */

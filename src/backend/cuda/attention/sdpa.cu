@@ -69,10 +69,12 @@ __device__ A score(const tti_cuda_sdpa &a, const query &r, size_t j, A *slope) {
         s = (A)v.softcap * turned;
         *slope *= 1 - turned * turned;
     }
-    if (a.bias)
-        s += tti_widen<A>(
-            ((const T *)a.bias)[tti_sdpa_bias_at(&v, r.b, r.h, r.t) + j * v.bias_step[3]]);
-    return s;
+    if (!a.bias) return s;
+    A bias =
+        tti_widen<A>(((const T *)a.bias)[tti_sdpa_bias_at(&v, r.b, r.h, r.t) + j * v.bias_step[3]]);
+    if (!tti_sdpa_is_replaced(v.replaces, (double)bias)) return s + bias;
+    *slope = 0;
+    return bias;
 }
 
 /* The factor of weight j: 0 of a dropped one. */

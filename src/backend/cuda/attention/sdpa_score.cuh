@@ -43,7 +43,7 @@ __device__ __forceinline__ tti_sdpa_head<T> tti_sdpa_head_of(const tti_cuda_sdpa
 /* The parameters that all scores of a block have in common. */
 struct tti_sdpa_rule {
     int n_t, n_s, window;
-    bool causal;
+    bool causal, replaces;
     float scale, softcap, factor; /* factor: of weights that are kept */
     float p;
     uint64_t key, step, sample0;
@@ -54,6 +54,7 @@ __device__ __forceinline__ tti_sdpa_rule tti_sdpa_rule_of(const tti_cuda_sdpa &a
     const tti_sdpa &v = a.sizes;
     tti_sdpa_rule r;
     r.n_t = (int)v.n_t, r.n_s = (int)v.n_s, r.window = (int)v.window, r.causal = v.causal;
+    r.replaces = v.replaces;
     r.scale = (float)v.scale, r.softcap = (float)v.softcap;
     r.p = (float)v.p, r.factor = (float)(1 / (1 - v.p));
     r.key = r.step = r.sample0 = 0;
@@ -90,6 +91,16 @@ __device__ __forceinline__ bool tti_sdpa_sees(const tti_sdpa_rule &r, const tti_
     return seen && (!o.query_segments || o.query_segments[query] == o.key_segments[key]);
 }
 
+/* The score s with its bias, which may replace it: then *slope becomes 0. */
+template <class T>
+__device__ __forceinline__ float tti_sdpa_biased(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o,
+                                                 int query, int key, float s, float *slope) {
+    float bias = tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]);
+    if (!(r.replaces && bias <= -5e8f)) return s + bias;
+    *slope = 0;
+    return bias;
+}
+
 /* The score of a query and a key that it sees; *slope: by the product, without the scale. */
 template <class T>
 __device__ __forceinline__ float tti_sdpa_score(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o,
@@ -101,8 +112,7 @@ __device__ __forceinline__ float tti_sdpa_score(const tti_sdpa_rule &r, const tt
         s = r.softcap * turned;
         *slope = 1 - turned * turned;
     }
-    if (o.bias) s += tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]);
-    return s;
+    return o.bias ? tti_sdpa_biased(r, o, query, key, s, slope) : s;
 }
 
 /* e^(s - base).  The difference comes first: it is exact where both are huge, such as where a

@@ -42,13 +42,12 @@ __device__ __forceinline__ tti_sdpa_head<T> head_at(const tti_cuda_sdpa &a,
     return tti_sdpa_head_of<T>(a, t.b, t.h);
 }
 
-/* The score of a query and a key that it sees. */
+/* The score of a query and a key that it sees; *slope becomes 0 where the bias replaces it. */
 template <class T>
 __device__ __forceinline__ float score(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o, int query,
-                                       int key, float product) {
+                                       int key, float product, float *slope) {
     float s = product * r.scale;
-    if (o.bias) s += tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]);
-    return s;
+    return o.bias ? tti_sdpa_biased(r, o, query, key, s, slope) : s;
 }
 
 /* ---- forward ---- */
@@ -114,7 +113,8 @@ __global__ void __launch_bounds__(THREADS, DP > 32 ? 3 : 5)
                 for (int j = 0; j < 4; j++) {
                     int query = row + j / 2 * 8, key = n * 8 + 2 * t4 + j % 2;
                     bool seen = tti_sdpa_sees(r, o, query, key);
-                    s[n][j] = seen ? score(r, o, query, key, s[n][j]) : -INFINITY;
+                    float slope;
+                    s[n][j] = seen ? score(r, o, query, key, s[n][j], &slope) : -INFINITY;
                 }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
@@ -261,10 +261,12 @@ __global__ void __launch_bounds__(THREADS, DP > 32 ? 2 : 3)
                 for (int j = 0; j < 4; j++) {
                     int query = row + j / 2 * 8, key = n * 8 + 2 * t4 + j % 2;
                     bool seen = tti_sdpa_sees(r, o, query, key);
-                    float x = seen ? score(r, o, query, key, s[n][j]) : -INFINITY;
+                    float slope = 1;
+                    float x = seen ? score(r, o, query, key, s[n][j], &slope) : -INFINITY;
                     s[n][j] = seen ? tti_sdpa_weight_of(x, of_row[j / 2]) : 0.0f;
                     dp[n][j] = seen ? s[n][j] * (dp[n][j] - mean[j / 2]) : 0.0f;
                     if (BIAS) sum[BIAS ? n : 0][j] += dp[n][j];
+                    dp[n][j] *= slope;
                 }
             keep_rows(s, row, sp);
             keep_rows(dp, row, sds);

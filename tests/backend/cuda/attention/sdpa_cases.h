@@ -95,6 +95,18 @@ static const op_case sdpa_cases[] = {
       .shift = -3.3e38,
       .shifted = 1 << 3}},
     {"sdpa_grad",
+     {.in = "bf16[2,130,96] bf16[2,150,96] bf16[2,150,96] bf16[2,1,1,150] bf16[2,130,96] "
+            "f32[2,3,130] f32[2,3,130] bf16[2,130,96]",
+      .attrs = "heads=3 with=1 causal=1 replaces=1 softcap=2",
+      .shift = -0x1p30,
+      .shifted = 1 << 3 | 1 << 5}},
+    {"sdpa_grad",
+     {.in = "bf16[6,49,64] bf16[6,33,64] bf16[6,33,64] bf16[3,2,49,33] bf16[6,49,64] f32[6,2,49] "
+            "f32[6,2,49] bf16[6,49,64]",
+      .attrs = "heads=2 with=1 bias_period=3 grad_bias=1 replaces=1",
+      .shift = -0x1p30,
+      .shifted = 1 << 3 | 1 << 5}},
+    {"sdpa_grad",
      {.in = "bf16[2,130,96] bf16[2,150,96] bf16[2,150,96] bf16[1,3,130,150] bf16[2,130,96] "
             "f32[2,3,130] f32[2,3,130] bf16[2,130,96]",
       .attrs = "heads=3 with=1 causal=1 grad_bias=1 scale=1e-7",
