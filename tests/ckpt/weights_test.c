@@ -120,7 +120,7 @@ T_CASE(no_weights) {
     tti_weights *w;
     T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT, "has neither");
     T_FAILS(tti_weights_open("nothing", &w), TUTTI_E_CHECKPOINT, "nothing");
-    T_FAILS(tti_weights_open("", &w), TUTTI_E_INVALID, "no path");
+    T_FAILS(tti_weights_open("", &w), TUTTI_E_INVALID, "the path is empty");
     save_text("w/model.safetensors", "no header");
     T_FAILS(tti_weights_open("w", &w), TUTTI_E_CHECKPOINT, "model.safetensors");
 }

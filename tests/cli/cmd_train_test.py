@@ -85,7 +85,7 @@ def test_run_folder():
     runs.tutti(*runs.small("run", "-n", "2", "parallel.place=processes")).expect(0)
     found = sorted(name.split(".out.")[0] for name in os.listdir("run"))
     if found != ["checkpoints", "data.json", "events", "job.yaml", "log", "metrics.jsonl",
-                 "report.html"]:
+                 "report.html", "samples.txt"]:
         raise AssertionError(found)
     if runs.checkpoints("run") != [36, 40] or len(os.listdir("run/checkpoints")) != 2:
         raise AssertionError("checkpoints %s" % os.listdir("run/checkpoints"))
