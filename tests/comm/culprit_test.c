@@ -5,16 +5,17 @@
 #include "comm/progress.h"
 #include "t.h"
 
-/* Long ago, so that texts begin with the same digit on a busy machine. */
-static uint64_t seconds_ago(int64_t s) {
-    return (uint64_t)(tti_now_ns() - s * INT64_C(1000000000));
+/* Long ago, so that texts begin with the same digit on a busy machine, but at most 9 s, which is
+ * after the start of the machine, too. */
+static uint64_t hundredths_ago(int64_t n) {
+    return (uint64_t)(tti_now_ns() - n * INT64_C(10000000));
 }
 
-static tti_progress in_call(int64_t for_s) {
+static tti_progress in_call(int64_t for_hundredths) {
     tti_progress p = {.joined = true,
                       .in_call = true,
                       .n_calls = 3,
-                      .entered_ns = seconds_ago(for_s),
+                      .entered_ns = hundredths_ago(for_hundredths),
                       .step = 7,
                       .call = "barrier()",
                       .phase = "reduce"};
@@ -31,7 +32,7 @@ static tti_progress computing(void) {
 static tti_progress saving(bool waits) {
     tti_progress p = waits ? in_call(200) : computing();
     strcpy(p.activity, "saving a checkpoint");
-    p.since_ns = seconds_ago(800);
+    p.since_ns = hundredths_ago(800);
     return p;
 }
 
