@@ -4,6 +4,7 @@ import atexit
 import os
 import signal
 import threading
+import warnings
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Union
 
 from ._errors import Error, invalid, real, shown, whole
@@ -442,6 +443,12 @@ def _interrupt_main_thread() -> None:
         signal.pthread_kill(main.ident, signal.SIGINT)
 
 
+def _warn(event: Event) -> None:
+    """The warnings of a run that shows no progress."""
+    if event.kind == "warning":
+        warnings.warn(event.text, RuntimeWarning, stacklevel=2)
+
+
 def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any, callbacks: Any,
              resume: Any, allow_plugin: bool, progress: Any, data: Any,
              validation: Any) -> _Training:
@@ -450,6 +457,7 @@ def _prepare(job: JobLike, overrides: Optional[Mapping[str, Any]], workers: Any,
     if not isinstance(progress, bool) and not (isinstance(progress, str) and progress == "auto"):
         raise invalid('progress: want True, False or "auto", got %s' % shown(progress))
     lines = default_progress() if progress == "auto" else [Progress()] if progress else []
+    lines = lines or [_warn]
     if resume is not None:
         resume = (resume if isinstance(resume, Run) else load(resume, "resume")).dir
     values = dict(overrides) if isinstance(overrides, Mapping) else overrides

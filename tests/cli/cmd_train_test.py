@@ -233,6 +233,20 @@ def check_default_shards(cores):
                  power_of_two_from(n))
 
 
+def test_batch_norm_of_a_few_samples_warns():
+    job = ["train", "model.name=resnet18", "data.format=random_images", "data.image_size=8",
+           "data.n_train=32", "data.n_test=8", "train.batch=16", "train.steps=1"]
+    warning = "over the 4 samples of a shard"
+    runs.tutti(*job, "parallel.shards=4", "run.dir=few").expect(
+        0, warning, "parallel.sync_batch_norm=true", "parallel.shards=2 larger")
+    for i, more in enumerate((["parallel.shards=2"], ["parallel.shards=4",
+                                                      "parallel.sync_batch_norm=true"])):
+        ended = runs.tutti(*job, *more, "run.dir=enough-%d" % i)
+        ended.expect(0)
+        if "samples of a shard" in ended.err:
+            raise AssertionError(ended.err)
+
+
 def curve_steps(run):
     """[(file, step, "start" or "values")] of the events of a run, by the protobuf bytes."""
     found = []

@@ -7,6 +7,7 @@
 #include "base/files/cache.h"
 #include "data/dataset.h"
 #include "data/loader/resident.h"
+#include "passes/rewrite.h"
 #include "train/job/load_weights.h"
 #include "train/loop/averaging.h"
 
@@ -40,6 +41,32 @@ static tutti_status warn_sharing(tti_reporter *reporter, const tti_worker_loop_d
     return tti_reporter_warn(reporter, text);
 }
 
+static bool has_batch_norm(const tutti_graph *g) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (tti_is_op(g->nodes[i], "bn_running")) return true;
+    return false;
+}
+
+/* Statistics of a few samples are too noisy to train with.  parallel.shards=auto follows the cores,
+ * so a job may have such shards without asking for them. */
+static tutti_status warn_of_small_shards(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
+    enum { ENOUGH = 8 }; /* samples */
+    const tti_blueprint *b = desc->blueprint;
+    int64_t rows = b->rows_per_shard, n_shards = b->n_shards;
+    char text[300];
+    if (rows >= ENOUGH || n_shards == 1 || b->config.parallel.sync_batch_norm ||
+        !has_batch_norm(b->plan->shard.graph))
+        return TUTTI_OK;
+    while (n_shards > 1 && b->config.train.batch / n_shards < ENOUGH) n_shards /= 2;
+    snprintf(
+        text, sizeof text,
+        "batch norm computes its statistics over the %lld sample%s of a shard, which may train "
+        "badly; parallel.sync_batch_norm=true uses the whole batch, parallel.shards=%lld "
+        "larger shards",
+        (long long)rows, rows == 1 ? "" : "s", (long long)n_shards);
+    return tti_reporter_warn(reporter, text);
+}
+
 void tti_find_damaged_cache(const tti_worker_loop_desc *desc, char names[TTI_DAMAGED_TEXT]) {
     tti_str list = {0};
     names[0] = '\0';
@@ -62,6 +89,7 @@ tutti_status tti_warn_of_placement(tti_reporter *reporter, const tti_worker_loop
                                    const char *damaged) {
     TTI_TRY(warn_of_cache(reporter, damaged));
     TTI_TRY(warn_of_few_cores(reporter, desc));
+    TTI_TRY(warn_of_small_shards(reporter, desc));
     return warn_sharing(reporter, desc);
 }
 

@@ -1,5 +1,5 @@
-/* placement.h - says where the workers are: warns of shared cores and devices, reports memory, and
- * how gradients are reduced. */
+/* placement.h - says where the workers are: warns of shared cores and devices and of shards
+ * that are too small for batch norm, reports memory, and how gradients are reduced. */
 #ifndef TTI_TRAIN_PLACEMENT_H
 #define TTI_TRAIN_PLACEMENT_H
 
