@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,16 +220,45 @@ static void get_text(const _Atomic uint64_t *from, size_t n_words, char *out) {
     out[8 * n_words - 1] = '\0';
 }
 
-/* The number of this thread, which from then on has a stack for the signal: a kernel of oneDNN may
- * have moved the stack pointer into a heap block, which a signal frame there would damage. */
+/* The stack for the signal of each thread that has one; NULL of others. */
+static pthread_key_t signal_stack;
+static pthread_once_t signal_stack_once = PTHREAD_ONCE_INIT;
+static bool has_signal_stacks;
+
+/* At the end of its thread. */
+static void free_signal_stack(void *stack) {
+    const stack_t none = {.ss_flags = SS_DISABLE};
+    sigaltstack(&none, NULL);
+    munmap(stack, SIGNAL_STACK_BYTES);
+}
+
+static void make_signal_stacks(void) {
+    has_signal_stacks = pthread_key_create(&signal_stack, free_signal_stack) == 0;
+}
+
+/* Gives this thread a stack for the signal, since a kernel of oneDNN may have moved the stack
+ * pointer into a heap block, which a signal frame there would damage.  It is mapped: the C library
+ * would clear one in thread-local storage at the start of every thread, whether it is used or not.
+ */
+static bool take_signal_stack(void) {
+    pthread_once(&signal_stack_once, make_signal_stacks);
+    if (!has_signal_stacks) return false;
+    void *at =
+        mmap(NULL, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return false;
+    const stack_t stack = {.ss_sp = at, .ss_size = SIGNAL_STACK_BYTES};
+    if (sigaltstack(&stack, NULL) == 0 && pthread_setspecific(signal_stack, at) == 0) return true;
+    free_signal_stack(at);
+    return false;
+}
+
+/* The number of this thread, which from then on has a stack for the signal. */
 static int own_tid(void) {
     static _Thread_local int tid;
-    static _Thread_local _Alignas(16) char signal_stack[SIGNAL_STACK_BYTES];
     if (tid == 0) {
-        const stack_t stack = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack};
         stack_t there; /* a sanitizer's or the caller's, which expects to find it again */
         bool is_free = sigaltstack(NULL, &there) == 0 && (there.ss_flags & SS_DISABLE);
-        if (!is_free || sigaltstack(&stack, NULL) == 0) tid = (int)syscall(SYS_gettid);
+        if (!is_free || take_signal_stack()) tid = (int)syscall(SYS_gettid);
         sigset_t asks; /* helper threads block all signals */
         sigemptyset(&asks);
         sigaddset(&asks, STACK_SIGNAL);
