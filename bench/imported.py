@@ -177,6 +177,8 @@ def tutti(program, case, model, folder, device, steps, mode):
     if device == "gpu":
         args += ["parallel.devices=gpu", "train.precision=bf16", "data.threads=8",
                  "data.prefetch=3"]
+    else:
+        args += ["parallel.devices=cpu"]
     if case["kind"] == "tokens":
         args += ["data.format=random_tokens", "data.context=%d" % case["size"],
                  "data.vocabulary=%d" % case["classes"], "data.n_test=32"]
