@@ -505,7 +505,8 @@ def train(job: JobLike = None, overrides: Optional[Mapping[str, Any]] = None, *,
     callbacks   tutti.Callback objects, or functions of an event
     resume      run, or its folder, to continue; its job is used if no job is given
     allow_plugin  load the code that model.plugin of a run folder names
-    progress    show progress; "auto": on a terminal and in a notebook
+    progress    show progress; "auto": on a terminal and in a notebook.  A run that shows none gives
+                its warnings to Python, as RuntimeWarning
     data, validation
                 samples in memory instead of files: a pair (x, y), a dict of arrays by the names of
                 fields, or tutti.Samples; without validation, data.val_fraction of them are held out

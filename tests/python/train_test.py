@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 from package import FOLDER, SMALL, check_no_growth, raises, runs
 
@@ -99,6 +100,19 @@ def test_events_and_history():
     if "loss" not in run.history or "accuracy" not in run.history.eval:
         raise AssertionError("columns: %s" % list(run.history))
     expect("loaded", tutti.load(run.dir).history.records, run.history.records)
+
+
+def test_warnings_of_a_silent_run():
+    """Batch norm over a few samples: a warning of Python, unless the run shows its progress."""
+    job = {"model.name": "resnet18", "data.format": "random_images", "data.image_size": 8,
+           "data.n_train": 16, "data.n_test": 8, "train.batch": 8, "train.steps": 1,
+           "parallel.shards": 2}
+    for progress, n in ((False, 1), (True, 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tutti.train(None, job, workers=1, progress=progress)
+        texts = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+        expect("warnings", sum("over the 4 samples of a shard" in text for text in texts), n)
 
 
 def test_worker_processes():

@@ -17,6 +17,7 @@
 #include "base/files/atomic_file.h"
 #include "data/files/byte_reader.h"
 #include "data/files/file_list.h"
+#include "data/files/foreign_format.h"
 #include "data/formats/token_stream.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -78,15 +79,8 @@ static bool has_wide_tokens(const uint8_t *bytes, size_t n_bytes) {
 
 /* A file without a header of llm.c could be anything. */
 static tutti_status check_plain(const char *path, const uint8_t *bytes, size_t n_bytes) {
-    static const char *const others[][2] = {
-        {"\x93NUMPY", "a NumPy file (data.format=npy reads it)"},
-        {"PK\x03\x04", "a ZIP archive, as torch.save writes"},
-        {"PAR1", "a Parquet file"}};
-    for (size_t i = 0; i < TTI_COUNT(others); i++) {
-        size_t n = strlen(others[i][0]);
-        if (n_bytes >= n && memcmp(bytes, others[i][0], n) == 0)
-            return tti_fail(TUTTI_E_DATA, "%s: is %s and not a file of tokens", path, others[i][1]);
-    }
+    const char *other = tti_foreign_format(bytes, n_bytes);
+    if (other) return tti_fail(TUTTI_E_DATA, "%s: is %s and not a file of tokens", path, other);
     if (!has_wide_tokens(bytes, n_bytes)) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
                     "%s: every second number of 16 bits is 0 or small, so the tokens seem to have "

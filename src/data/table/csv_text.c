@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/problem.h"
 #include "base/utf8.h"
+#include "data/files/foreign_format.h"
 #include "data/table/csv_value.h"
 
 enum { SAMPLE_LINES = 20, SAMPLE_ROWS = 1000, FEW_COLUMNS = 3 };
@@ -387,33 +388,10 @@ static tutti_status take_header(tti_csv_text *t) {
 
 /* ---- all of it ---- */
 
-/* The first bytes of files that people keep tables in. */
-static const char *other_format(const char *text, size_t n_bytes) {
-    static const struct {
-        const char *bytes, *name;
-    } known[] = {{"PK\x03\x04", "a ZIP archive or an Excel workbook (.xlsx)"},
-                 {"\xD0\xCF\x11\xE0", "an Excel workbook (.xls)"},
-                 {"PAR1", "a Parquet file"},
-                 {"ARROW1", "an Arrow file"},
-                 {"BZh", "compressed by bzip2"},
-                 {"\xFD"
-                  "7zXZ",
-                  "compressed by xz"},
-                 {"\x28\xB5\x2F\xFD", "compressed by zstd"},
-                 {"7z\xBC\xAF", "a 7z archive"},
-                 {"SQLite format 3", "an SQLite database"},
-                 {"%PDF-", "a PDF file"}};
-    for (size_t i = 0; i < TTI_COUNT(known); i++)
-        if (n_bytes > strlen(known[i].bytes) &&
-            memcmp(text, known[i].bytes, strlen(known[i].bytes)) == 0)
-            return known[i].name;
-    return NULL;
-}
-
 static tutti_status check_encoding(const char *name, const char *text, size_t n_bytes) {
     bool utf16 = n_bytes >= 2 && (!memcmp(text, "\xFF\xFE", 2) || !memcmp(text, "\xFE\xFF", 2));
     if (utf16) return tti_fail(TUTTI_E_DATA, "%s: the text is UTF-16; save it as UTF-8", name);
-    const char *other = other_format(text, n_bytes);
+    const char *other = tti_foreign_format(text, n_bytes);
     if (other)
         return tti_fail(TUTTI_E_DATA,
                         "%s: it is %s; save the table as CSV in UTF-8 (.csv or .csv.gz)", name,

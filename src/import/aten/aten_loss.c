@@ -257,7 +257,7 @@ static bool has_probabilities(tti_building *b, const tti_call *c) {
     return tti_elem_is_float(tti_elem_of(t)) && same_shape(x, t) && tti_shape_of(t).n_dims > 1;
 }
 
-/* Of a target with a probability for each class: a mean is over the rows, whatever the weights. */
+/* The targets are probabilities of the classes: a mean is over the rows, whatever the weights. */
 static void entropy_of_probabilities(tti_building *b, const tti_call *c, tutti_value *rows,
                                      int reduction, double smoothing) {
     tutti_graph *g = tti_graph_of(b);

@@ -225,8 +225,8 @@ static void put_type(tti_json *j, const char *name, const tti_input_spec *spec) 
     tti_json_end(j);
 }
 
-/* What the file says of the dimensions of values in between: "b" of the batch, "n" a number, "?"
- * any other. */
+/* Writes the known dimensions of values that are not inputs, a character for each: "b" of the
+ * batch, "n" a number, "?" any other. */
 static tutti_status put_dims(tti_json *j, const char *path, const tti_block *block,
                              const labels *l) {
     if (!block->dims) return TUTTI_OK;

@@ -193,7 +193,7 @@ bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classe
 bool tti_run_inner(tti_building *b, const tti_block *block, tti_operand *inputs,
                    tti_operand *results);
 
-/* What the file says of the dimensions of result i of the current call. */
+/* The dimensions of result i of the current call, as far as the file states them. */
 tti_known_dims tti_known_result(const tti_building *b, int i);
 
 /* Output i of a call, which may be unused or absent. */

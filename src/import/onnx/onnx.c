@@ -173,7 +173,7 @@ static tutti_status message_at(const tti_onnx *m, tti_pb message, uint32_t numbe
     }
 }
 
-/* What a ValueInfoProto of the graph says of dimensions; types of any kind are passed over. */
+/* Reads the dimensions in a ValueInfoProto of the graph; one that has no tensor type is skipped. */
 static tutti_status read_known(tti_onnx *m, tti_pb message, const char *name) {
     tti_known_dims known = {0};
     tti_pb_field f;

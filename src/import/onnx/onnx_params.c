@@ -46,8 +46,8 @@ static const char *const moving[] = {"Transpose", "Reshape", "Unsqueeze", "Squee
                                      "Identity",  "Cast",    "Concat",    "Expand",
                                      "Slice",     "Split",   "Flatten",   "CastLike"};
 
-/* What PyTorch's older exporter writes between a parameter and where it is used, as of a decay
- * exp(w); constants of PyTorch are computed before that. */
+/* Functions that PyTorch's older exporter leaves between a parameter and its use, such as exp(w) of
+ * a decay w.  It folds functions of constants. */
 static const char *const functions[] = {"Exp", "Softplus", "Sigmoid", "Tanh",       "Softmax",
                                         "Neg", "Abs",      "Relu",    "LogSoftmax", "Clip"};
 /* A scale and a zero point follow the first input. */

@@ -72,8 +72,8 @@ typedef struct tti_op_call {
     int n_outs;
 } tti_op_call;
 
-/* What the file says about the dimensions of a value: bits of dimensions.  Those in neither mask,
- * and all if n_dims is 0, are unknown. */
+/* The dimensions of a value, as far as the file states them; masks have a bit for each.  Dimensions
+ * in neither mask, and all of them if n_dims is 0, are unknown. */
 typedef struct tti_known_dims {
     uint8_t n_dims;
     uint8_t of_batch; /* the size is the symbol of the batch */

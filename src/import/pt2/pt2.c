@@ -368,7 +368,7 @@ static tti_known_dims known_dims_of(const json_t *meta, const char *symbol) {
     return known;
 }
 
-/* Tutti's own folders have a letter for each dimension: "b" of the batch, "n" a number, "?" any
+/* Tutti's own folders have a character for each dimension: "b" of the batch, "n" a number, "?" any
  * other. */
 static tti_known_dims known_dims_of_text(const char *text) {
     tti_known_dims known = {0};

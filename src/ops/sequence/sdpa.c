@@ -248,7 +248,7 @@ static void weigh(const tti_args *a, const tti_sdpa *v, row *r) {
         }
         double bias = v->bias >= 0 ? a->in[v->bias][bias_at(v, r, j)] : 0;
         r->p[j] = s + bias;
-        if (tti_sdpa_is_replaced(v->replaces, bias)) r->p[j] = bias, r->slope[j] = 0;
+        if (tti_sdpa_is_replaced(v->replaces, (float)bias)) r->p[j] = bias, r->slope[j] = 0;
         max = fmax(max, r->p[j]);
     }
     if (max == -INFINITY) max = 0; /* no key, or NaN after all of them */

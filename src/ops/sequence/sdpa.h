@@ -39,8 +39,8 @@ TTI_BOTH_SIDES static inline void tti_sdpa_range(const tti_sdpa *v, size_t t, si
 
 /* Whether a bias replaces a score instead of being added, so that the score has no gradient.  Masks
  * that do so are -1e9 or lower, and 16 bits round them by less than a hundredth. */
-TTI_BOTH_SIDES static inline bool tti_sdpa_is_replaced(bool replaces, double bias) {
-    return replaces && bias <= -5e8;
+TTI_BOTH_SIDES static inline bool tti_sdpa_is_replaced(bool replaces, float bias) {
+    return replaces && bias <= -5e8f;
 }
 
 /* The element of the bias of sample b, head h, query t and key 0. */

@@ -14,7 +14,7 @@
 static const double masked = -1e4, replaced = -1e9;
 
 /* Where all scores of a query are below this, they may have been replaced.  Then no gradient flows
- * to their products, but the op, which adds the mask, has one. */
+ * to their products, but the op has one: it adds constant masks. */
 static const double lowest = -65536;
 
 enum { MOST_STEPS = 24, MOST_DEPTH = 12, MOST_BIAS_STEPS = 8 };

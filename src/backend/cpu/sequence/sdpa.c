@@ -85,7 +85,7 @@ static void score_row(const tti_kargs *a, const tti_sdpa *v, const tile *at, siz
         for (size_t j = 0; !step && j < n; j++) w[j] += bias[0];
         for (size_t j = 0; v->replaces && j < n; j++) {
             float own = bias[step ? j : 0];
-            if (!tti_sdpa_is_replaced(true, (double)own)) continue;
+            if (!tti_sdpa_is_replaced(true, own)) continue;
             w[j] = own;
             if (slope) slope[j] = 0.0f;
         }

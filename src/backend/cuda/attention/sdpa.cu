@@ -72,7 +72,7 @@ __device__ A score(const tti_cuda_sdpa &a, const query &r, size_t j, A *slope) {
     if (!a.bias) return s;
     A bias =
         tti_widen<A>(((const T *)a.bias)[tti_sdpa_bias_at(&v, r.b, r.h, r.t) + j * v.bias_step[3]]);
-    if (!tti_sdpa_is_replaced(v.replaces, (double)bias)) return s + bias;
+    if (!tti_sdpa_is_replaced(v.replaces, (float)bias)) return s + bias;
     *slope = 0;
     return bias;
 }

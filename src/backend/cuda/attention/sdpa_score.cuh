@@ -96,7 +96,7 @@ template <class T>
 __device__ __forceinline__ float tti_sdpa_biased(const tti_sdpa_rule &r, const tti_sdpa_head<T> &o,
                                                  int query, int key, float s, float *slope) {
     float bias = tti_to_f32(o.bias[query * r.bias_t + key * r.bias_s]);
-    if (!(r.replaces && bias <= -5e8f)) return s + bias;
+    if (!tti_sdpa_is_replaced(r.replaces, bias)) return s + bias;
     *slope = 0;
     return bias;
 }
