@@ -214,7 +214,8 @@ def undisturbed(program, root, args, n_steps):
 def kill_often(program, root, args, draw):
     is_stopped, n_steps = args.devices > 0, args.per_run * 25
     elastic = ["parallel.min_workers=%d" % args.workers, "parallel.spares=1",
-               "run.restarts=1000000"] if args.spare else ["parallel.min_workers=2"]
+               "run.restarts=1000000"] if args.spare else [
+                   "parallel.min_workers=%d" % max(min(2, args.workers - 1), 1)]
     length = ["train.epochs=1000000"] + ([] if is_stopped else ["train.steps=%d" % n_steps])
     expected = None if is_stopped else undisturbed(program, root, args, n_steps)
     times, n_failed, n_runs = [], 0, 0
