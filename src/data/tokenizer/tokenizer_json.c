@@ -77,6 +77,7 @@ typedef struct reading {
     const json_t *vocab;
     tti_gpt2_token *token;
     size_t n_tokens, capacity;
+    json_t *added; /* by text: the place in token where an added token is first listed */
 } reading;
 
 static tutti_status open_json(reading *r, const char *path, size_t flags, json_t **root) {
@@ -94,6 +95,10 @@ static tutti_status add_token(reading *r, const char *path, const tti_gpt2_token
         r->token = wider;
         r->capacity = more;
     }
+    if (token->added && !r->added) r->added = json_object();
+    if (token->added && !json_object_get(r->added, token->text) &&
+        json_object_set_new(r->added, token->text, json_integer((json_int_t)r->n_tokens)) != 0)
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
     r->token[r->n_tokens++] = *token; /* ids and texts are checked when the tokenizer is made */
     return TUTTI_OK;
 }
@@ -126,6 +131,7 @@ static bool is_bool(const json_t *value) { return json_is_boolean(value); }
 static bool is_zero(const json_t *value) {
     return json_is_null(value) || (json_is_number(value) && json_number_value(value) == 0);
 }
+static bool is_version_1(const json_t *value) { return is_text(value, "1.0"); }
 static bool is_empty(const json_t *value) { return json_is_null(value) || is_text(value, ""); }
 static bool is_bpe(const json_t *value) { return is_text(value, "BPE"); }
 static bool is_byte_level_type(const json_t *value) { return is_text(value, "ByteLevel"); }
@@ -169,7 +175,7 @@ typedef struct field {
 } field;
 
 static const field file_fields[] = {
-    {"version", is_any, NULL},
+    {"version", is_version_1, "1.0"},
     {"truncation", is_off, "null: texts are not cut"},
     {"padding", is_off, "null: texts are not filled up"},
     {"added_tokens", is_any, NULL},
@@ -211,6 +217,7 @@ static const field added_fields[] = {{"id", is_any, NULL},
 
 /* The keys of tokenizer_config.json that change the tokens; other keys are ignored. */
 static const field config_fields[] = {{"add_prefix_space", is_off, "false"},
+                                      {"split_special_tokens", is_off, "false"},
                                       {"add_bos_token", is_off, "false"},
                                       {"add_eos_token", is_off, "false"},
                                       {0}};
@@ -264,19 +271,54 @@ static tutti_status add_added(reading *r, const char *path, const json_t *item, 
                                                  .special = flag_of(item, "special")}});
 }
 
+static const tti_gpt2_token *find_added(const reading *r, const char *text) {
+    const json_t *place = json_object_get(r->added, text);
+    return place ? &r->token[json_integer_value(place)] : NULL;
+}
+
+static bool is_added(const reading *r, const char *text) { return find_added(r, text) != NULL; }
+
+/* tokenizers gives added tokens that the vocabulary lacks the next numbers, whatever the file says.
+ */
+static tutti_status refuse_number(const char *path, const tti_gpt2_token *token, int64_t next) {
+    char clipped[TTI_CLIP];
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: the added token '%s' has the number %lld, but tokenizers gives it %lld, "
+                    "the next one after the vocabulary; correct the number or the order of the "
+                    "added tokens, or list the token in the vocabulary",
+                    path, tti_clip(clipped, token->text), (long long)token->id, (long long)next);
+}
+
+/* Those of tokenizer.json are numbered in the order of the file. */
 static tutti_status read_added(reading *r, const char *path, const json_t *list) {
+    size_t n_new = 0;
     TTI_TRY(check_count(path, json_array_size(list)));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i), *id = json_object_get(item, "id");
+        const char *text = json_string_value(json_object_get(item, "content"));
+        bool is_new = text && !is_added(r, text) && !json_object_get(r->vocab, text);
         TTI_TRY(add_added(r, path, item, json_is_integer(id) ? json_integer_value(id) : -1));
+        if (!is_new) continue;
+        int64_t next = (int64_t)(json_object_size(r->vocab) + n_new++);
+        const tti_gpt2_token *token = &r->token[r->n_tokens - 1];
+        if (token->id >= 0 && token->id != next) return refuse_number(path, token, next);
     }
     return TUTTI_OK;
 }
 
-static bool is_added(const reading *r, const char *text) {
-    for (size_t i = 0; i < r->n_tokens; i++)
-        if (r->token[i].added && strcmp(r->token[i].text, text) == 0) return true;
-    return false;
+/* Another file lists the added token again. */
+static tutti_status check_again(const char *path, const tti_gpt2_token *token, int64_t id,
+                                bool lstrip, bool rstrip) {
+    char clipped[TTI_CLIP];
+    if (token->id != id)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: the added token '%s' has the number %lld, in another file %lld", path,
+                        tti_clip(clipped, token->text), (long long)id, (long long)token->id);
+    if (token->flags.lstrip == lstrip && token->flags.rstrip == rstrip) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: the added token '%s' has other values of lstrip and rstrip than in "
+                    "another file; make them equal",
+                    path, tti_clip(clipped, token->text));
 }
 
 /* DIR/name parsed, if it is there; *root stays NULL if not. */
@@ -292,20 +334,20 @@ static tutti_status open_in_folder(reading *r, const char *dir, const char *name
 }
 
 /* tokenizer_config.json: "added_tokens_decoder": {"NUMBER": {"content": ...}}. */
-static tutti_status read_config(reading *r, const char *dir) {
-    char path[4096];
-    json_t *root, *item;
+static tutti_status read_decoder(reading *r, const char *path, json_t *decoder) {
+    json_t *item;
     const char *number;
-    TTI_TRY(open_in_folder(r, dir, "tokenizer_config.json", path, &root));
-    TTI_TRY(check_fields(path, "", root, config_fields, false));
-    json_t *decoder = json_object_get(root, "added_tokens_decoder");
     TTI_TRY(check_count(path, json_object_size(decoder)));
     json_object_foreach(decoder, number, item) {
         char *end;
         long long id = strtoll(number, &end, 10);
         const char *text = json_string_value(json_object_get(item, "content"));
-        if (text && is_added(r, text)) continue;
-        TTI_TRY(add_added(r, path, item, *number && !*end ? id : -1));
+        const tti_gpt2_token *there = text ? find_added(r, text) : NULL;
+        if (!*number || *end) id = -1;
+        if (there)
+            TTI_TRY(check_again(path, there, id, flag_of(item, "lstrip"), flag_of(item, "rstrip")));
+        else
+            TTI_TRY(add_added(r, path, item, id));
     }
     return TUTTI_OK;
 }
@@ -318,11 +360,13 @@ static tutti_status read_added_file(reading *r, const char *dir) {
     TTI_TRY(open_in_folder(r, dir, "added_tokens.json", path, &root));
     TTI_TRY(check_count(path, json_object_size(root)));
     json_object_foreach(root, text, id) {
-        if (is_added(r, text)) continue;
-        TTI_TRY(add_token(r, path,
-                          &(tti_gpt2_token){.text = text,
-                                            .id = json_is_integer(id) ? json_integer_value(id) : -1,
-                                            .added = true}));
+        const tti_gpt2_token token = {
+            .text = text, .id = json_is_integer(id) ? json_integer_value(id) : -1, .added = true};
+        const tti_gpt2_token *there = find_added(r, text);
+        if (there)
+            TTI_TRY(check_again(path, there, token.id, there->flags.lstrip, there->flags.rstrip));
+        else
+            TTI_TRY(add_token(r, path, &token));
     }
     return TUTTI_OK;
 }
@@ -334,8 +378,23 @@ static tutti_status add_special(reading *r, const char *path, const json_t *item
     const json_t *id = text ? json_object_get(r->vocab, text) : NULL;
     if (!text || !*text || is_added(r, text)) return TUTTI_OK;
     if (json_is_integer(id)) return add_added(r, path, item, json_integer_value(id));
-    return tti_fail(TUTTI_E_DATA, "%s: the special token '%s' has no number in any file", path,
-                    tti_clip(clipped, text));
+    return tti_fail(
+        TUTTI_E_DATA,
+        "%s: the special token '%s' has no number in any file; save the tokenizer again "
+        "with save_pretrained of transformers",
+        path, tti_clip(clipped, text));
+}
+
+/* CONTENT, [CONTENT, ...] or {"NAME": CONTENT, ...}. */
+static tutti_status add_specials(reading *r, const char *path, json_t *value) {
+    json_t *item;
+    const char *name;
+    bool named = json_is_object(value) && !json_object_get(value, "content");
+    if (!json_is_array(value) && !named) return add_special(r, path, value);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        TTI_TRY(add_special(r, path, json_array_get(value, i)));
+    json_object_foreach(named ? value : NULL, name, item) TTI_TRY(add_special(r, path, item));
+    return TUTTI_OK;
 }
 
 /* special_tokens_map.json: {"eos_token": CONTENT, "additional_special_tokens": [CONTENT, ...]}. */
@@ -345,12 +404,39 @@ static tutti_status read_special(reading *r, const char *dir) {
     const char *name;
     TTI_TRY(open_in_folder(r, dir, "special_tokens_map.json", path, &root));
     TTI_TRY(check_count(path, json_object_size(root)));
-    json_object_foreach(root, name, item) {
-        if (!json_is_array(item)) TTI_TRY(add_special(r, path, item));
-        for (size_t i = 0; i < json_array_size(item); i++)
-            TTI_TRY(add_special(r, path, json_array_get(item, i)));
-    }
+    json_object_foreach(root, name, item) TTI_TRY(add_specials(r, path, item));
     return TUTTI_OK;
+}
+
+/* Those of all files are numbered without a gap. */
+static tutti_status check_gaps(const reading *r, const char *path) {
+    int64_t n = (int64_t)json_object_size(r->vocab), highest = -1;
+    const tti_gpt2_token *last = NULL;
+    for (size_t i = 0; i < r->n_tokens; i++) {
+        const tti_gpt2_token *token = &r->token[i];
+        if (!token->added || json_object_get(r->vocab, token->text)) continue;
+        if (find_added(r, token->text) == token) n++; /* not listed twice */
+        if (token->id > highest) highest = (last = token)->id;
+    }
+    return last && highest >= n ? refuse_number(path, last, n - 1) : TUTTI_OK;
+}
+
+/* The files beside the vocabulary, all of which may name added tokens. */
+static tutti_status read_beside(reading *r, const char *dir) {
+    static const char *const keys[] = {
+        "bos_token",           "eos_token", "unk_token",  "sep_token",
+        "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+        "extra_special_tokens"};
+    char path[4096];
+    json_t *root;
+    TTI_TRY(open_in_folder(r, dir, "tokenizer_config.json", path, &root));
+    TTI_TRY(check_fields(path, "", root, config_fields, false));
+    TTI_TRY(read_decoder(r, path, json_object_get(root, "added_tokens_decoder")));
+    TTI_TRY(read_added_file(r, dir));
+    for (size_t i = 0; i < TTI_COUNT(keys); i++)
+        TTI_TRY(add_specials(r, path, json_object_get(root, keys[i])));
+    TTI_TRY(check_gaps(r, dir));
+    return read_special(r, dir);
 }
 
 /* ---- gpt2: the merges ---- */
@@ -443,6 +529,7 @@ static tutti_status check_gpt2(const char *path, const json_t *root, const json_
 
 static void close_reading(reading *r, tti_gpt2_source *source) {
     free(r->token);
+    json_decref(r->added);
     free((void *)(uintptr_t)source->merge);
     for (int i = 0; i < r->n_roots; i++) json_decref(r->roots[i]);
 }
@@ -453,7 +540,7 @@ static tutti_status make_gpt2(reading *r, tti_gpt2_source *source, tutti_tokeniz
     return tti_gpt2_make(t, source);
 }
 
-/* dir: where tokenizer_config.json is, NULL: it is not looked at. */
+/* dir: where tokenizer_config.json and other files may be, NULL: they are not looked at. */
 static tutti_status read_gpt2(reading *r, const char *path, const char *dir, const json_t *root,
                               tutti_tokenizer *t) {
     json_t *model = json_object_get(root, "model");
@@ -466,7 +553,7 @@ static tutti_status read_gpt2(reading *r, const char *path, const char *dir, con
     TTI_TRY_GOTO(check_gpt2(path, root, model), cleanup);
     TTI_TRY_GOTO(read_vocab(r, path, json_object_get(model, "vocab")), cleanup);
     TTI_TRY_GOTO(read_added(r, path, json_object_get(root, "added_tokens")), cleanup);
-    if (dir) TTI_TRY_GOTO(read_config(r, dir), cleanup);
+    if (dir) TTI_TRY_GOTO(read_beside(r, dir), cleanup);
     TTI_TRY_GOTO(read_merges(path, json_object_get(model, "merges"), &source), cleanup);
     st = make_gpt2(r, &source, t);
 cleanup:
@@ -501,9 +588,7 @@ tutti_status tti_tokenizer_read(const char *path, tutti_tokenizer *t) {
 static tutti_status read_pair_tokens(reading *r, const char *dir, const char *path, json_t *vocab) {
     const json_t *end = json_object_get(vocab, "<|endoftext|>");
     TTI_TRY(read_vocab(r, path, vocab));
-    TTI_TRY(read_config(r, dir));
-    TTI_TRY(read_added_file(r, dir));
-    TTI_TRY(read_special(r, dir));
+    TTI_TRY(read_beside(r, dir));
     if (!json_is_integer(end) || is_added(r, "<|endoftext|>")) return TUTTI_OK;
     return add_token(r, path,
                      &(tti_gpt2_token){.text = "<|endoftext|>",

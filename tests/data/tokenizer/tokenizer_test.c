@@ -286,6 +286,7 @@ T_CASE(refused_fields) {
          "\"post_processor\" is"},
         {FILE_WITH("\"added_tokens\":[{\"id\":2,\"content\":\"x\",\"single_word\":true}],", ""),
          "\"added_tokens.single_word\" is true"},
+        {FILE_WITH("\"version\":\"2.0\",", ""), "\"version\" is \"2.0\""},
     };
     const char *dir = t_make_dir();
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
@@ -364,6 +365,75 @@ T_CASE(added_tokens_beside_a_pair) {
     t_clear_dir(dir);
 }
 
+/* What AutoTokenizer of transformers 5 reads beside a tokenizer.json. */
+T_CASE(added_tokens_beside_a_file) {
+    T_UNUSED;
+    static const struct {
+        const char *name, *text, *why;
+    } refused[] = {
+        {"tokenizer_config.json", "{\"pad_token\":\"[PAD]\"}", "'[PAD]' has no number"},
+        {"tokenizer_config.json", "{\"extra_special_tokens\":{\"x\":\"[Y]\"}}", "'[Y]' has no"},
+        {"tokenizer_config.json", "{\"additional_special_tokens\":[\"a\",\"[Z]\"]}", "'[Z]' has"},
+        {"special_tokens_map.json", "{\"pad_token\":{\"content\":\"[P]\"}}", "'[P]' has no number"},
+        {"tokenizer_config.json",
+         "{\"added_tokens_decoder\":{\"2\":{\"content\":\"[X]\",\"lstrip\":true}}}",
+         "'[X]' has other values of lstrip"},
+        {"tokenizer_config.json", "{\"added_tokens_decoder\":{\"7\":{\"content\":\"[X]\"}}}",
+         "'[X]' has the number 7, in another file 2"},
+        {"added_tokens.json", "{\"[X]\":3}", "'[X]' has the number 3, in another file 2"},
+        {"added_tokens.json", "{\"[Y]\":4}", "has the number 4, but tokenizers gives it 3"},
+    };
+    const char *dir = t_make_dir();
+    tutti_tokenizer *t;
+    t_put_text(dir, "tokenizer.json",
+               FILE_WITH("\"added_tokens\":[{\"id\":2,\"content\":\"[X]\"}],", ""));
+    t_put_text(dir, "added_tokens.json", "{\"[N]\":3,\"[X]\":2}");
+    t_put_text(dir, "tokenizer_config.json", "{\"pad_token\":\"[N]\",\"eos_token\":null}");
+    t = open_in(dir);
+    expect_tokens(t, "a[N][X]b", 4);
+    tutti_tokenizer_destroy(t);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        t_put_text(dir, "added_tokens.json", "{}");
+        t_put_text(dir, "tokenizer_config.json", "{}");
+        t_put_text(dir, "special_tokens_map.json", "{}");
+        t_put_text(dir, refused[i].name, refused[i].text);
+        T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_DATA,
+                refused[i].why);
+    }
+    t_put_text(dir, "tokenizer_config.json", "{\"split_special_tokens\":true}");
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_UNSUPPORTED,
+            "\"split_special_tokens\" is true");
+    t_clear_dir(dir);
+}
+
+/* tokenizers numbers added tokens by their order, whatever the file says. */
+T_CASE(numbers_of_added_tokens) {
+    T_UNUSED;
+    static const char *const refused[] = {
+        FILE_WITH("\"added_tokens\":[{\"id\":5,\"content\":\"[X]\"}],", ""),
+        FILE_WITH("\"added_tokens\":[{\"id\":3,\"content\":\"[Y]\"},"
+                  "{\"id\":2,\"content\":\"[X]\"}],",
+                  ""),
+        FILE_WITH("\"added_tokens\":[{\"id\":0,\"content\":\"a\"},"
+                  "{\"id\":3,\"content\":\"[X]\"}],",
+                  "")};
+    const char *dir = t_make_dir();
+    tutti_tokenizer *t;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        t_put_text(dir, "tokenizer.json", refused[i]);
+        T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), TUTTI_E_DATA,
+                "but tokenizers gives it 2");
+    }
+    t_put_text(dir, "tokenizer.json",
+               FILE_WITH("\"added_tokens\":[{\"id\":0,\"content\":\"a\"},"
+                         "{\"id\":2,\"content\":\"[X]\"},{\"id\":3,\"content\":\"[Y]\"}],",
+                         ""));
+    t = open_in(dir);
+    expect_tokens(t, "a[Y]b", 3);
+    tutti_tokenizer_destroy(t);
+    t_clear_dir(dir);
+}
+
 /* The files of a cache of downloads are links. */
 T_CASE(linked_files) {
     T_UNUSED;
@@ -397,6 +467,8 @@ int main(void) {
         cmocka_unit_test(refused_fields),
         cmocka_unit_test(fields_without_influence),
         cmocka_unit_test(added_tokens_beside_a_pair),
+        cmocka_unit_test(added_tokens_beside_a_file),
+        cmocka_unit_test(numbers_of_added_tokens),
         cmocka_unit_test(linked_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
