@@ -448,19 +448,52 @@ static bool next_line(const char **text, char out[TTI_CLIP]) {
     return true;
 }
 
+/* The keys that enclose a line, each with ": " behind it, or empty. */
+typedef struct enclosing {
+    char object[TTI_CLIP], column[TTI_CLIP], list[TTI_CLIP];
+} enclosing;
+
+static void follow_line(enclosing *in, const char *line) {
+    const char *key_end = strstr(line, "\": ");
+    int n = key_end ? (int)(key_end + 1 - line) : 0;
+    bool opens = strcmp(line, "{") == 0;
+    if (key_end && strcmp(key_end + 3, "{") == 0)
+        snprintf(in->object, TTI_CLIP, "%.*s: ", n, line);
+    else if (key_end && key_end[3] == '[')
+        snprintf(in->list, TTI_CLIP, "%.*s: ", n, line);
+    else if (strncmp(line, "\"name\": ", 8) == 0)
+        snprintf(in->column, TTI_CLIP, "column %.*s: ", TTI_CLIP - 10, line + 8);
+    if (opens || line[0] == '}') in->object[0] = in->column[0] = '\0';
+    if (opens || line[0] == ']') in->list[0] = '\0';
+}
+
+/* The first lines that differ, with the keys around them. */
+typedef struct difference {
+    char was[TTI_CLIP], now[TTI_CLIP], where[3 * TTI_CLIP];
+    bool in_shape;
+} difference;
+
+static difference find_difference(const char *was, const char *now) {
+    difference d = {.in_shape = false};
+    enclosing in = {.object = ""};
+    while (next_line(&was, d.was) && next_line(&now, d.now) && strcmp(d.was, d.now) == 0)
+        follow_line(&in, d.was);
+    snprintf(d.where, sizeof d.where, "%s%s%s", in.object, in.column, in.list);
+    d.in_shape = strcmp(in.list, "\"shape\": ") == 0;
+    return d;
+}
+
+/* Classes and columns say more than the shapes, which come first and follow from them. */
 static tutti_status compare_texts(const char *was, const char *now) {
-    char a[TTI_CLIP] = "", b[TTI_CLIP] = "", group[TTI_CLIP] = "";
+    static const char after_shapes[] = "\n \"classes\": ";
     if (strcmp(was, now) == 0) return TUTTI_OK;
-    next_line(&was, a), next_line(&now, b); /* the checksums */
-    while (next_line(&was, a) && next_line(&now, b) && strcmp(a, b) == 0) {
-        const char *list = strstr(a, "\": [");
-        if (list) snprintf(group, sizeof group, "%.*s: ", (int)(list + 1 - a), a);
-    }
-    if (a[0] != '"' || strstr(a, "\":")) group[0] = '\0';
+    difference d = find_difference(strchr(was, '\n') + 1, strchr(now, '\n') + 1); /* no checksums */
+    const char *a = strstr(was, after_shapes), *b = strstr(now, after_shapes);
+    if (d.in_shape && a && b && strcmp(a, b) != 0) d = find_difference(a + 1, b + 1);
     return tti_fail(TUTTI_E_DATA,
                     "data: this run was trained on other data: it was %s%s, and now it is %s%s; "
                     "restore the data of the run, or start a new run",
-                    group, a, group, b);
+                    d.where, d.was, d.where, d.now);
 }
 
 tutti_status tti_data_spec_compare(const tti_data_spec *was, const tti_data_spec *now) {

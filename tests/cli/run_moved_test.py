@@ -294,6 +294,25 @@ def test_resume_compares():
     runs.tutti("predict", "run", "sample.png").expect(4, "run/data.json: damaged")
 
 
+def test_resume_names_the_column():
+    def write(names, row):
+        with open("rows.csv", "w") as file:
+            file.write(names + "\n" + "".join(row(i) + ",%s\n" % "ab"[i % 2] for i in range(40)))
+
+    def resumes(*said):
+        runs.tutti("train", "--resume", "rows", "train.steps=4").expect(3, *said)
+
+    write("size,colour,kind", lambda i: "%d,%s" % (i * i, "rg"[i % 2]))
+    runs.tutti("train", "data.format=csv", "data.dir=rows.csv", "data.label=kind", *MLP,
+               "train.batch=4", "train.steps=2", "run.dir=rows", "-n", "1").expect(0)
+    write("size,colour,kind", lambda i: "%d,%s" % (i * i, "rgb"[i % 3]))
+    resumes('it was column "colour": "categories": "g"', 'column "colour": "categories": "b"')
+    write("size,colour,kind", lambda i: "%d,%s" % (i * i + 1, "rg"[i % 2]))
+    resumes('it was column "size": "mean": ')
+    write("size,width,colour,kind", lambda i: "%d,%d,%s" % (i * i, i % 7, "rg"[i % 2]))
+    resumes('it was "table": "label": 2, and now it is "table": "label": 3')
+
+
 def test_exports_say_how_samples_are_read():
     images()
     runs.tutti("train", "data.format=images", "data.dir=data", "data.image_size=28",

@@ -149,6 +149,12 @@ T_CASE(a_renamed_class_is_named_by_compare) {
     tutti_dataset *ds;
     tti_data_spec *spec = learn_images();
     char command[1200];
+    tutti_dataset_desc small = images(TUTTI_TRAIN, NULL);
+    small.image_size = 16;
+    T_OK(tutti_dataset_open(&small, &ds));
+    T_FAILS(tti_data_spec_compare(spec, tti_dataset_spec(ds)), TUTTI_E_DATA,
+            "it was \"stored\": \"shape\": 24, and now it is \"stored\": \"shape\": 16");
+    tutti_dataset_destroy(ds);
     snprintf(command, sizeof command, "mv '%s/train/dog' '%s/train/wolf'", root, root);
     assert_int_equal(system(command), 0);
     tutti_dataset_desc desc = images(TUTTI_TRAIN, NULL);
