@@ -41,6 +41,13 @@ size_t tti_utf8_check(const char *text, size_t n_bytes) {
     return n_bytes;
 }
 
+const char *tti_utf8_other_mark(const char *text, size_t n_bytes) {
+    bool little = n_bytes >= 2 && memcmp(text, "\xFF\xFE", 2) == 0;
+    if (little && n_bytes >= 4 && text[2] == 0 && text[3] == 0) return "UTF-32";
+    if (n_bytes >= 4 && memcmp(text, "\0\0\xFE\xFF", 4) == 0) return "UTF-32";
+    return little || (n_bytes >= 2 && memcmp(text, "\xFE\xFF", 2) == 0) ? "UTF-16" : NULL;
+}
+
 bool tti_utf8_printable(uint32_t c) {
     if (c < 0x20 || (c >= 0x7F && c <= 0x9F)) return false;
     if (c == 0x2028 || c == 0x2029 || c == 0xFEFF) return false;

@@ -13,6 +13,9 @@ size_t tti_utf8_decode(const char *text, size_t n_bytes, uint32_t *out);
 /* The first byte of text that is not valid UTF-8; n_bytes if all of it is. */
 size_t tti_utf8_check(const char *text, size_t n_bytes);
 
+/* "UTF-16" or "UTF-32" if text begins with its byte order mark, else NULL. */
+const char *tti_utf8_other_mark(const char *text, size_t n_bytes);
+
 /* Whether a character may appear in a name, a path or a message: neither a control character, nor a
  * line break of any kind, nor one that YAML forbids. */
 bool tti_utf8_printable(uint32_t character);

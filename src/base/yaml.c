@@ -227,10 +227,10 @@ static tutti_status read_all(int fd, const char *path, char *text, size_t *n_byt
 
 /* Some editors write a byte order mark at the begin of a file.  In UTF-8 it has no meaning. */
 static tutti_status drop_mark(const char *path, const char **text, size_t *n_bytes) {
-    static const char *const wide[] = {"\xFF\xFE", "\xFE\xFF"};
-    for (size_t i = 0; i < TTI_COUNT(wide); i++)
-        if (*n_bytes >= 2 && memcmp(*text, wide[i], 2) == 0)
-            return fail_file(path, "is UTF-16; save it as UTF-8");
+    const char *mark = tti_utf8_other_mark(*text, *n_bytes);
+    if (mark)
+        return fail_file(
+            path, mark[4] == '3' ? "is UTF-32; save it as UTF-8" : "is UTF-16; save it as UTF-8");
     if (*n_bytes < 3 || memcmp(*text, "\xEF\xBB\xBF", 3) != 0) return TUTTI_OK;
     *text += 3;
     *n_bytes -= 3;

@@ -46,11 +46,31 @@ T_CASE(printable) {
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) assert_true(tti_utf8_printable(yes[i]));
 }
 
+T_CASE(marks_of_other_encodings) {
+    T_UNUSED;
+    assert_string_equal(tti_utf8_other_mark("\xFF\xFE"
+                                            "a\0",
+                                            4),
+                        "UTF-16");
+    assert_string_equal(tti_utf8_other_mark("\xFE\xFF", 2), "UTF-16");
+    assert_string_equal(tti_utf8_other_mark("\xFF\xFE\0\0"
+                                            "a\0\0",
+                                            8),
+                        "UTF-32");
+    assert_string_equal(tti_utf8_other_mark("\0\0\xFE\xFF", 4), "UTF-32");
+    assert_null(tti_utf8_other_mark("\xFF", 1));
+    assert_null(
+        tti_utf8_other_mark("\xEF\xBB\xBF"
+                            "a",
+                            4));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_character),
         cmocka_unit_test(bad_bytes),
         cmocka_unit_test(printable),
+        cmocka_unit_test(marks_of_other_encodings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

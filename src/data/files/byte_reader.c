@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/utf8.h"
 
 enum { BUFFER_BYTES = 128 * 1024, MAX_RATIO = 1032 /* deflate's own limit */ };
 
@@ -344,10 +345,11 @@ tutti_status tti_reader_read_text(tti_reader *r, size_t max_bytes, char **out, s
     char *text;
     size_t n;
     TTI_TRY(tti_reader_read_all(r, max_bytes, &text, &n));
-    if (n >= 2 && (!memcmp(text, "\xFF\xFE", 2) || !memcmp(text, "\xFE\xFF", 2))) {
+    const char *mark = tti_utf8_other_mark(text, n);
+    if (mark) {
         free(text);
-        return tti_fail(TUTTI_E_DATA,
-                        "%s: is UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)", r->path);
+        return tti_fail(TUTTI_E_DATA, "%s: is %s; convert it to UTF-8 (iconv -f %s -t UTF-8)",
+                        r->path, mark, mark);
     }
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
         n -= 3;

@@ -28,7 +28,7 @@ typedef struct chooser {
 } chooser;
 
 typedef struct counts {
-    int64_t n, numbers, odd, booleans, digits, dates, like_dates, with_unit, huge;
+    int64_t n, numbers, odd, booleans, digits, dates, like_dates, with_unit, begin, huge;
     int64_t other_than_number, other_than_date; /* a row with such a value */
     const char *unit;                           /* of the first value */
 } counts;
@@ -64,6 +64,7 @@ static counts count_kinds(const chooser *c) {
         k.digits += number && (x == 0 || x == 1);
         k.huge += number && tti_value_is_rounded(cell);
         if (!number) count_text(&k, cell);
+        k.begin += tti_value_begins_with_number(cell);
         if (!number) k.other_than_number = tti_row_at(c->rows, i);
         if (!date) k.other_than_date = tti_row_at(c->rows, i);
         k.n++;
@@ -113,9 +114,10 @@ static tutti_status counts_rows(const chooser *c, bool *in_order, bool *all_diff
 
 static void report_texts(const chooser *c, const counts *k) {
     char what[TTI_CLIP * 6], clipped[TTI_CLIP];
-    const char *text = tti_csv_cell(c->csv, k->other_than_number, c->column);
-    tti_clip(clipped, text);
-    if (5 * k->like_dates >= 4 * k->n)
+    bool dates = 5 * k->like_dates >= 4 * k->n;
+    int64_t row = dates ? k->other_than_date : k->other_than_number;
+    tti_clip(clipped, tti_csv_cell(c->csv, row, c->column));
+    if (dates)
         snprintf(what, sizeof what,
                  "has dates such as '%s', which are read as texts; write them as 2024-02-29",
                  clipped);
@@ -129,6 +131,11 @@ static void report_texts(const chooser *c, const counts *k) {
         snprintf(what, sizeof what,
                  "has numbers with a unit, such as '%s', which are read as texts; remove the unit "
                  "to read them as numbers",
+                 clipped);
+    else if (k->begin == k->n)
+        snprintf(what, sizeof what,
+                 "has texts that begin with a number, such as '%s', and each is a category; write "
+                 "plain numbers such as 1234.5 to read them as numbers",
                  clipped);
     else
         return;

@@ -389,8 +389,8 @@ static tutti_status take_header(tti_csv_text *t) {
 /* ---- all of it ---- */
 
 static tutti_status check_encoding(const char *name, const char *text, size_t n_bytes) {
-    bool utf16 = n_bytes >= 2 && (!memcmp(text, "\xFF\xFE", 2) || !memcmp(text, "\xFE\xFF", 2));
-    if (utf16) return tti_fail(TUTTI_E_DATA, "%s: the text is UTF-16; save it as UTF-8", name);
+    const char *mark = tti_utf8_other_mark(text, n_bytes);
+    if (mark) return tti_fail(TUTTI_E_DATA, "%s: the text is %s; save it as UTF-8", name, mark);
     const char *other = tti_foreign_format(text, n_bytes);
     if (other)
         return tti_fail(TUTTI_E_DATA,

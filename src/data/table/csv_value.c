@@ -158,12 +158,27 @@ char *tti_value_text(char out[TTI_NUMBER_TEXT], double x) {
     return out;
 }
 
+/* 1.234.567: one point alone may be that of a number. */
+static bool has_several_points(const char *cell) {
+    const char *point = strchr(cell, '.');
+    return point && strchr(point + 1, '.') && tti_value_has_points_of_thousands(cell);
+}
+
+bool tti_value_begins_with_number(const char *cell) {
+    size_t n_code = strspn(cell, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"); /* USD 5 */
+    if (n_code == 3) cell += n_code + strspn(cell + n_code, " ");
+    if (*cell == '+' || *cell == '-') cell++;
+    if (*cell == '.') cell++;
+    return isdigit((unsigned char)*cell) != 0;
+}
+
 bool tti_value_is_odd_number(const char *cell) {
     static const char *const words[] = {"inf",      "-inf",      "+inf",
                                         "infinity", "-infinity", "+infinity"};
     double x;
     return is_one_of(cell, words, TTI_COUNT(words)) || has_other_signs(cell) ||
-           tti_parse_double(cell, &x) == TTI_NUMBER_RANGE || tti_value_is_tiny(cell);
+           has_several_points(cell) || tti_parse_double(cell, &x) == TTI_NUMBER_RANGE ||
+           tti_value_is_tiny(cell);
 }
 
 bool tti_value_is_tiny(const char *cell) {

@@ -27,6 +27,9 @@ bool tti_value_is_rounded(const char *cell);
  * or has further digits. */
 const char *tti_value_unit(const char *cell);
 
+/* A number, or a text such as 12:30, 1k, 0x1F, 2024-02 or USD 5. */
+bool tti_value_begins_with_number(const char *cell);
+
 /* A number other than 0 that would be read as 0, such as 1e-400. */
 bool tti_value_is_tiny(const char *cell);
 

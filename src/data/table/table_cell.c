@@ -37,7 +37,8 @@ tutti_status tti_table_bad_cell(const tti_csv_text *csv, const tti_table_spec *t
         [TTI_COLUMN_BOOLEAN] = "true or false",
         [TTI_COLUMN_DATE] = "a date such as 2024-02-29 or 2024-02-29T12:30:00Z"};
     const tti_column *c = &table->column[column];
-    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP];
+    char text[TTI_COLUMN_TEXT], clipped[TTI_CLIP], number[16];
+    snprintf(number, sizeof number, "%d", column);
     tti_column_text(table, column, text);
     tti_clip(clipped, cell);
     if (c->kind == TTI_COLUMN_NUMBER && tti_value_is_tiny(cell))
@@ -52,5 +53,5 @@ tutti_status tti_table_bad_cell(const tti_csv_text *csv, const tti_table_spec *t
                     "%s:%lld: %s: '%s' is not %s; correct it, or say what the column is, such as "
                     "data.columns='%s: category' or ignore",
                     csv->name, (long long)csv->line[row], text, clipped, wanted[c->kind],
-                    c->name[0] ? c->name : "NUMBER");
+                    c->name[0] ? c->name : number);
 }

@@ -85,7 +85,15 @@ T_CASE(kinds_by_their_values) {
         {{"1", "2", "3", "-"}, 4, TTI_COLUMN_CATEGORY, "texts such as '-' in the others"},
         {{"1/2/2024", "3/2/2024"}, 2, TTI_COLUMN_CATEGORY, "has dates such as '"},
         {{"5 kg", "7 kg"}, 2, TTI_COLUMN_CATEGORY, "has numbers with a unit, such as '"},
-        {{"5 kg", "7 cm"}, 2, TTI_COLUMN_CATEGORY, NULL},
+        {{"5 kg", "7 cm"}, 2, TTI_COLUMN_CATEGORY, "begin with a number, such as '"},
+        {{"12:30", "7:05"}, 2, TTI_COLUMN_CATEGORY, "begin with a number, such as '"},
+        {{"1D3", "2d-2", "4"}, 3, TTI_COLUMN_CATEGORY, "begin with a number, such as '"},
+        {{"1k", "2.5M", "10"}, 3, TTI_COLUMN_CATEGORY, "begin with a number, such as '"},
+        {{"0x1F", "0x20"}, 2, TTI_COLUMN_CATEGORY, "begin with a number, such as '"},
+        {{"USD 5", "EUR 7.5"}, 2, TTI_COLUMN_CATEGORY, "begin with a number, such as '"},
+        {{"2024-02", "2023-12"}, 2, TTI_COLUMN_CATEGORY, "begin with a number, such as '"},
+        {{"A1", "B2"}, 2, TTI_COLUMN_CATEGORY, NULL},
+        {{"2024-01-01", "2023-02-29"}, 2, TTI_COLUMN_CATEGORY, "has dates such as '2023-02-29'"},
         {{"9007199254740993", "9007199254740995"}, 2, TTI_COLUMN_NUMBER, "numbers of 2^53 or more"},
         {{"red", "blue"}, 2, TTI_COLUMN_CATEGORY, NULL},
     };
@@ -104,6 +112,8 @@ T_CASE(kinds_by_their_values) {
             "column 'c': '$7.50' is not a finite number");
     T_FAILS(open_column(dir, "c", (const char *[]){"5%", "7"}, 2, &ds), TUTTI_E_DATA,
             "column 'c': '5%' is not a finite number");
+    T_FAILS(open_column(dir, "c", (const char *[]){"1.234.567", "2.000.001"}, 2, &ds), TUTTI_E_DATA,
+            "column 'c': '2.000.001' is not a finite number");
     t_clear_dir(dir);
 }
 
