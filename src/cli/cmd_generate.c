@@ -27,10 +27,10 @@ static int print(void *user, const char *text, size_t n_bytes) {
     return 0;
 }
 
-static bool in_range(const char *name, double x, double most, bool whole) {
-    if (x >= 0 && x <= most && (!whole || x == floor(x))) return true;
-    fprintf(stderr, "tutti generate: %s: expected %s from 0 to %g, got %g\n", name,
-            whole ? "a whole number" : "a number", most, x);
+static bool in_range(const char *name, double x, double least, double most, bool whole) {
+    if (x >= least && x <= most && (!whole || x == floor(x))) return true;
+    fprintf(stderr, "tutti generate: %s: expected %s from %g to %g, got %g\n", name,
+            whole ? "a whole number" : "a number", least, most, x);
     return false;
 }
 
@@ -47,10 +47,11 @@ int tutti_cmd_generate(int argc, char **argv) {
                               {0}};
     int code = run_args_read(argc, argv, usage, flags, &args);
     if (code || !args.job) return code;
-    bool good = in_range("--max-tokens", max_tokens, 1e9, true) &&
-                in_range("--temperature", temperature, 1e6, false) &&
-                in_range("--top-k", top_k, 1e9, true) && in_range("--top-p", top_p, 1, false) &&
-                in_range("--seed", seed, 0x1p53, true);
+    bool good = in_range("--max-tokens", max_tokens, 1, 1e9, true) &&
+                in_range("--temperature", temperature, 0, 1e6, false) &&
+                in_range("--top-k", top_k, 0, 1e9, true) &&
+                in_range("--top-p", top_p, 0, 1, false) &&
+                in_range("--seed", seed, 0, 0x1p53, true);
     tutti_generate_desc desc = {.prompt = prompt,
                                 .max_tokens = (int64_t)max_tokens,
                                 .temperature = temperature,

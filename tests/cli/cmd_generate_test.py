@@ -49,6 +49,7 @@ def test_bad_input():
     ended = runs.tutti("generate", "run", "--prompt", "A").expect(3, "not in the vocabulary")
     assert ended.out == ""
     runs.tutti("generate", "run", "--top-p", "2").expect(2, "--top-p")
+    runs.tutti("generate", "run", "--max-tokens", "0").expect(2, "--max-tokens", "from 1 to")
     runs.tutti("generate", "run", "--seed", "x").expect(2, "not a number")
     runs.tutti("generate", "run", "--max-tokens").expect(2, "no value")
     runs.tutti("generate").expect(2, "expected a run folder")

@@ -28,3 +28,16 @@ const char *tti_foreign_format(const void *bytes, size_t n_bytes) {
     }
     return NULL;
 }
+
+tutti_status tti_check_plain_text(const char *path, const char *text, size_t n_bytes) {
+    enum { EXAMINED = 1 << 16 };
+    size_t n = TTI_MIN(n_bytes, (size_t)EXAMINED), n_nul = 0;
+    const char *name = tti_foreign_format(text, n_bytes);
+    if (name) return tti_fail(TUTTI_E_DATA, "%s: it is %s; save it as text in UTF-8", path, name);
+    for (size_t i = 0; i < n; i++) n_nul += text[i] == '\0';
+    if (n_nul == 0 || 4 * n_nul < n) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: %zu of the first %zu bytes are NUL, as in UTF-16; convert it to UTF-8 "
+                    "(iconv -f UTF-16LE -t UTF-8)",
+                    path, n_nul, n);
+}

@@ -8,18 +8,23 @@
 #include "base/error.h"
 #include "data/files/byte_reader.h"
 #include "data/files/file_list.h"
+#include "data/files/foreign_format.h"
 #include "data/formats/token_stream.h"
 #include "data/tokenizer/tokenizer.h"
 
 #define MAX_TEXT_BYTES ((size_t)1 << 36)
 
-static tutti_status read_text(const tutti_dataset_desc *desc, const char *path, char **out,
-                              size_t *n_bytes) {
+/* any_bytes: the tokenizer reads files of any kind. */
+static tutti_status read_text(const tutti_dataset_desc *desc, const char *path, bool any_bytes,
+                              char **out, size_t *n_bytes) {
     tti_reader *reader;
     TTI_TRY(tti_reader_open(path, &reader));
     tti_reader_allow(reader, desc->max_unpacked);
     tutti_status st = tti_reader_read_text(reader, MAX_TEXT_BYTES, out, n_bytes);
     tti_reader_close(reader);
+    if (st != TUTTI_OK || any_bytes) return st;
+    st = tti_check_plain_text(path, *out, *n_bytes);
+    if (st != TUTTI_OK) free(*out);
     return st;
 }
 
@@ -84,14 +89,14 @@ static tutti_status join_texts(const tutti_dataset_desc *desc, char **out, size_
     tutti_status st = TUTTI_OK;
     TTI_TRY(tti_file_list_make(&train, "text", ".txt", &list));
     if (list.n == 1) {
-        st = read_text(desc, list.path[0], out, n_bytes);
+        st = read_text(desc, list.path[0], false, out, n_bytes);
         tti_file_list_free(&list);
         return st;
     }
     for (size_t i = 0; i < list.n && st == TUTTI_OK; i++) {
         char *text;
         size_t n;
-        st = read_text(desc, list.path[i], &text, &n);
+        st = read_text(desc, list.path[i], false, &text, &n);
         if (st != TUTTI_OK) break;
         tti_str_add_bytes(&all, text, n);
         free(text);
@@ -136,7 +141,7 @@ static tutti_status load_texts(const tutti_dataset_desc *desc, const tutti_token
     for (size_t i = 0; i < list.n && st == TUTTI_OK; i++) {
         char *text;
         size_t n_bytes;
-        st = read_text(desc, list.path[i], &text, &n_bytes);
+        st = read_text(desc, list.path[i], t->kind == &tti_tokenizer_bytes, &text, &n_bytes);
         if (st != TUTTI_OK) break;
         st = add_text(t, list.path[i], text, n_bytes, list.n > 1, stream);
         free(text);

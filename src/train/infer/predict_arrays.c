@@ -9,9 +9,11 @@
 #include "data/dataset.h"
 #include "data/fields.h"
 #include "data/files/byte_reader.h"
+#include "data/files/foreign_format.h"
 #include "data/files/zip_member.h"
 #include "data/formats/npy_array.h"
 #include "data/formats/token_stream.h"
+#include "data/tokenizer/tokenizer.h"
 #include "ir/graph.h"
 #include "train/infer/predicting.h"
 
@@ -141,8 +143,12 @@ static tutti_status read_text(const tti_predicting *r, const tti_predict_input *
     tutti_status st = tti_reader_read_text(reader, MAX_TEXT_BYTES, &text, &n_bytes);
     tti_reader_close(reader);
     TTI_TRY(st);
-    st = tutti_tokenizer_encode(tutti_dataset_get_tokenizer(r->ds), text, n_bytes, tokens, n);
-    if (st != TUTTI_OK) tti_fail_context("%s: ", input->name);
+    const tutti_tokenizer *t = tutti_dataset_get_tokenizer(r->ds);
+    if (t->kind != &tti_tokenizer_bytes) st = tti_check_plain_text(input->name, text, n_bytes);
+    if (st == TUTTI_OK) {
+        st = tutti_tokenizer_encode(t, text, n_bytes, tokens, n);
+        if (st != TUTTI_OK) tti_fail_context("%s: ", input->name);
+    }
     free(text);
     return st;
 }

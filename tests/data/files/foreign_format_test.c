@@ -32,10 +32,20 @@ T_CASE(own_formats_and_short_files_are_not) {
         assert_null(tti_foreign_format(rows[i], strlen(rows[i])));
 }
 
+T_CASE(texts_that_are_none) {
+    T_UNUSED;
+    T_OK(tti_check_plain_text("t", "", 0));
+    T_OK(tti_check_plain_text("t", "one NUL \0 of many", 17));
+    T_FAILS(tti_check_plain_text("t", "a\0b\0c\0d\0", 8), TUTTI_E_DATA,
+            "t: 4 of the first 8 bytes are NUL, as in UTF-16");
+    T_FAILS(tti_check_plain_text("t", "%PDF-1.7 ...", 12), TUTTI_E_DATA, "t: it is a PDF file");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_are_named),
         cmocka_unit_test(own_formats_and_short_files_are_not),
+        cmocka_unit_test(texts_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
