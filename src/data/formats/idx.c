@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "data/format.h"
+#include "data/table/label_range.h"
 
 enum { MAX_SAMPLE_BYTES = 1 << 26 };
 
@@ -130,21 +131,22 @@ cleanup:
 
 /* n_classes 0 becomes the largest label + 1. */
 static tutti_status check_labels(const tti_reader *reader, const uint8_t *labels, int64_t n,
-                                 int64_t *n_classes) {
-    int64_t n_seen = 0;
+                                 tti_label_range *range, int64_t *n_classes) {
     for (int64_t i = 0; i < n; i++) {
         if (*n_classes > 0 && labels[i] >= *n_classes)
             return tti_fail(TUTTI_E_DATA, "%s: label %d of sample %lld is out of range, 0 .. %lld",
                             tti_reader_path(reader), labels[i], (long long)i,
                             (long long)(*n_classes - 1));
-        n_seen = TTI_MAX(n_seen, labels[i] + 1);
+        tti_label_range_add(range, labels[i], i);
     }
-    if (*n_classes == 0) *n_classes = n_seen;
+    if (*n_classes == 0) *n_classes = range->n > 0 ? range->most + 1 : 0;
     return TUTTI_OK;
 }
 
-static tutti_status open_labels(const tutti_dataset_desc *desc, idx_state *state, int64_t n_images,
-                                int64_t *n_classes) {
+static tutti_status open_labels(const tutti_dataset_desc *desc, tti_source *source,
+                                int64_t n_images, int64_t *n_classes) {
+    idx_state *state = source->state;
+    tti_label_range range = {0};
     tti_reader *reader;
     TTI_TRY(open_part(desc, "labels-idx1", &reader));
     tti_idx_header header = {0};
@@ -157,7 +159,8 @@ static tutti_status open_labels(const tutti_dataset_desc *desc, idx_state *state
         goto cleanup;
     }
     TTI_TRY_GOTO(tti_idx_read_elems(reader, &header, &state->labels), cleanup);
-    TTI_TRY_GOTO(check_labels(reader, state->labels, n_images, n_classes), cleanup);
+    TTI_TRY_GOTO(check_labels(reader, state->labels, n_images, &range, n_classes), cleanup);
+    tti_label_range_note(&range, tti_reader_path(reader), desc, &source->notices);
 cleanup:
     tti_reader_close(reader);
     return st;
@@ -226,7 +229,7 @@ static tutti_status idx_open(const tutti_dataset_desc *desc, tti_source *source)
     int64_t n_classes = desc->n_classes;
     tutti_status st;
     TTI_TRY_GOTO(open_images(desc, state, &shape), cleanup);
-    TTI_TRY_GOTO(open_labels(desc, state, shape.dim[0], &n_classes), cleanup);
+    TTI_TRY_GOTO(open_labels(desc, source, shape.dim[0], &n_classes), cleanup);
     TTI_TRY_GOTO(fill_info(desc, &shape, n_classes, source), cleanup);
     TTI_TRY_GOTO(tti_source_normalise(desc, source), cleanup);
 cleanup:

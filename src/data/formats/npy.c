@@ -258,6 +258,7 @@ static tutti_status count_classes(const tutti_dataset_desc *desc, tti_source *so
     TTI_TRY(range_of(&s->y, &range));
     if (range.least < 0 && !desc->spec && desc->n_classes == 0 && !are_tokens)
         return learn_labels(s, source->new_spec);
+    if (!are_tokens) tti_label_range_note(&range, s->y.name, desc, &source->notices);
     return tti_label_range_check(&range, s->y.name, "data.classes",
                                  are_tokens ? USUAL_TOKENS : USUAL_CLASSES, &s->n_classes);
 }

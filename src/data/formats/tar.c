@@ -96,7 +96,8 @@ static void name_sample(const tar *t, const tti_tar_sample *s, char out[MAX_NAME
 }
 
 /* n_classes counts all samples, whatever the split. */
-static tutti_status count_classes(const tutti_dataset_desc *desc, const tar *t, int64_t *out) {
+static tutti_status count_classes(const tutti_dataset_desc *desc, tti_source *source) {
+    const tar *t = source->state;
     enum { USUAL_CLASSES = 1024 };
     tti_label_range range = {0};
     int64_t n_classes = desc->n_classes;
@@ -106,7 +107,8 @@ static tutti_status count_classes(const tutti_dataset_desc *desc, const tar *t, 
     if (t->index.n == 0) return TUTTI_OK; /* limit() says so */
     name_sample(t, &t->index.samples[range.most_at], name);
     TTI_TRY(tti_label_range_check(&range, name, "data.classes", USUAL_CLASSES, &n_classes));
-    *out = n_classes;
+    tti_label_range_note(&range, desc->dir, desc, &source->notices);
+    source->info.n_classes = n_classes;
     return TUTTI_OK;
 }
 
@@ -151,7 +153,7 @@ static tutti_status tar_open(const tutti_dataset_desc *desc, tti_source *source)
     tutti_status st;
     TTI_TRY_GOTO(find_files(desc, &t->files), cleanup);
     TTI_TRY_GOTO(index_files(t), cleanup);
-    TTI_TRY_GOTO(count_classes(desc, t, &source->info.n_classes), cleanup);
+    TTI_TRY_GOTO(count_classes(desc, source), cleanup);
     if (t->files.both) keep_split(desc, &t->index);
     TTI_TRY_GOTO(limit(desc, &t->index), cleanup);
     TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, source, &t->set), cleanup);

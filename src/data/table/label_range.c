@@ -29,3 +29,13 @@ tutti_status tti_label_range_check(const tti_label_range *r, const char *file, c
     if (*n_classes == 0) *n_classes = r->most + 1;
     return TUTTI_OK;
 }
+
+void tti_label_range_note(const tti_label_range *r, const char *file,
+                          const tutti_dataset_desc *desc, tti_str *notices) {
+    bool learns = desc->split == TUTTI_TRAIN && !desc->spec && desc->n_classes == 0;
+    if (!learns || r->n == 0 || r->least <= 0) return;
+    tti_str_printf(notices,
+                   "%s: labels begin at %lld, so no sample has a class below; subtract %lld from "
+                   "the labels to leave such classes out\n",
+                   file, (long long)r->least, (long long)r->least);
+}

@@ -6,6 +6,7 @@
 #ifndef TTI_DATA_LABEL_RANGE_H
 #define TTI_DATA_LABEL_RANGE_H
 
+#include "base/str.h"
 #include "tutti/data.h"
 
 typedef struct tti_label_range {
@@ -21,5 +22,10 @@ void tti_label_range_add(tti_label_range *range, int64_t label, int64_t row);
  * labels. */
 tutti_status tti_label_range_check(const tti_label_range *range, const char *file, const char *key,
                                    int64_t floor, int64_t *n_classes);
+
+/* Adds a notice if no label of the training split is 0, so that the first classes of the model have
+ * no samples: labels counted from 1. */
+void tti_label_range_note(const tti_label_range *range, const char *file,
+                          const tutti_dataset_desc *desc, tti_str *notices);
 
 #endif /* TTI_DATA_LABEL_RANGE_H */

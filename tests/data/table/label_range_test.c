@@ -29,7 +29,29 @@ T_CASE(ranges) {
     T_EQ(n, 10);
 }
 
+/* Labels counted from 1 make a class without samples, which is mentioned. */
+T_CASE(labels_from_1) {
+    T_UNUSED;
+    tti_label_range range = {0};
+    tti_str notices = {0};
+    const tutti_dataset_desc train = {.split = TUTTI_TRAIN}, test = {.split = TUTTI_TEST},
+                             given = {.split = TUTTI_TRAIN, .n_classes = 4};
+    for (int64_t i = 0; i < 6; i++) tti_label_range_add(&range, 1 + i % 3, i);
+    tti_label_range_note(&range, "f", &test, &notices);
+    tti_label_range_note(&range, "f", &given, &notices);
+    T_EQ(notices.n_bytes, 0);
+    tti_label_range_note(&range, "f", &train, &notices);
+    assert_string_equal(tti_str_text(&notices),
+                        "f: labels begin at 1, so no sample has a class below; subtract 1 from "
+                        "the labels to leave such classes out\n");
+    tti_str_clear(&notices);
+    tti_label_range_add(&range, 0, 6);
+    tti_label_range_note(&range, "f", &train, &notices);
+    T_EQ(notices.n_bytes, 0);
+    tti_str_free(&notices);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranges)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranges), cmocka_unit_test(labels_from_1)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
