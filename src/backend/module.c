@@ -2,9 +2,14 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 #include "base/files/module_file.h"
+
+/* The process that has called a module.  The module may have initialized a driver, which must not
+ * be called in forks of that process: they crash or hang.  0: no module has been called. */
+static pid_t caller;
 
 static void fail_for_module(tutti_status code, const char *text) { tti_fail(code, "%s", text); }
 
@@ -19,6 +24,7 @@ static const void *ask_module(void *handle, const char *name, tti_str *why) {
         return NULL;
     }
     tti_clear_error();
+    caller = getpid();
     const tti_backend *backend = open(&host);
     if (!backend)
         tti_str_add(why, *tutti_last_error() ? tutti_last_error() : "it cannot be used");
@@ -29,19 +35,25 @@ static const void *ask_module(void *handle, const char *name, tti_str *why) {
     return NULL;
 }
 
-static tutti_status find_module(const char *name, const tti_backend **out) {
-    tti_str tried = {0};
-    *out = tti_module_find(name, ask_module, &tried);
-    if (!*out)
-        tti_fail(TUTTI_E_UNSUPPORTED, "backend '%s' is not installed here; tried:%s", name,
-                 tti_str_text(&tried));
-    tti_str_free(&tried);
-    return *out ? TUTTI_OK : TUTTI_E_UNSUPPORTED;
+static tutti_status fail_to_find(const char *name, const tti_str *tried) {
+    return tti_fail(TUTTI_E_UNSUPPORTED, "backend '%s' is not installed here; tried:%s", name,
+                    tti_str_text(tried));
+}
+
+static tutti_status fail_in_fork(const char *name) {
+    return tti_fail(TUTTI_E_INVALID,
+                    "%s: this process is a fork of process %d, which had initialized the GPUs "
+                    "before, and a GPU cannot be used after a fork: start processes by spawn "
+                    "(Python: multiprocessing.get_context(\"spawn\")) or give "
+                    "parallel.devices=cpu",
+                    name, (int)caller);
 }
 
 tutti_status tti_backend_find(const char *name, const tti_backend **out) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const tti_backend *cuda;
+    static tti_str tried; /* the places of the last search, with the reason why each failed */
+    tutti_status st = TUTTI_OK;
     *out = NULL;
     if (strcmp(name, "cpu") == 0) {
         *out = &tti_backend_cpu;
@@ -50,8 +62,17 @@ tutti_status tti_backend_find(const char *name, const tti_backend **out) {
     if (strcmp(name, "cuda") != 0)
         return tti_fail(TUTTI_E_UNSUPPORTED, "unknown backend '%s'; cpu and cuda are known", name);
     pthread_mutex_lock(&lock);
-    tutti_status st = cuda ? TUTTI_OK : find_module(name, &cuda);
-    *out = cuda;
+    bool is_fork = caller && caller != getpid();
+    if (!cuda && !is_fork) {
+        tti_str_free(&tried);
+        cuda = tti_module_find(name, ask_module, &tried);
+    }
+    if (!cuda)
+        st = fail_to_find(name, &tried); /* a fork fails as its parent did */
+    else if (is_fork)
+        st = fail_in_fork(name);
+    else
+        *out = cuda;
     pthread_mutex_unlock(&lock);
     return st;
 }

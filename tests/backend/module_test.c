@@ -122,13 +122,43 @@ T_CASE(a_module_stays) {
     assert_ptr_equal(again, found);
 }
 
+/* True if a fork of this process does not call the module again and fails with this text. */
+static bool fails_in_fork(tutti_status expected, const char *text) {
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        look_in(TUTTI_TEST_MODULES "/fake", "fit");
+        bool fails = tti_backend_find("cuda", &found) == expected && !found && !lacks(text);
+        if (!fails) fprintf(stderr, "in the fork: %s\n", tutti_last_error());
+        _exit(fails ? 0 : 1);
+    }
+    return waitpid(child, &status, 0) == child && status == 0;
+}
+
+/* The module may have initialized a driver, which must not be called after a fork. */
+T_CASE(forks_fail_as_their_parent) {
+    T_UNUSED;
+    look_in(TUTTI_TEST_MODULES "/fake", "old");
+    expect_none("/fake/tutti-cuda.so: ", "the module is of tutti 0.0.1");
+    assert_true(fails_in_fork(TUTTI_E_UNSUPPORTED, "the module is of tutti 0.0.1"));
+}
+
+T_CASE(forks_cannot_use_the_devices_of_their_parent) {
+    T_UNUSED;
+    assert_true(fails_in_fork(TUTTI_E_INVALID, "start processes by spawn"));
+    T_OK(tti_backend_find("cuda", &found)); /* here they can still be used */
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names),
-                                       cmocka_unit_test(missing_file),
-                                       cmocka_unit_test(places),
-                                       cmocka_unit_test(files_that_are_no_modules),
-                                       cmocka_unit_test(objects_that_are_no_modules),
-                                       cmocka_unit_test(modules_that_do_not_fit),
-                                       cmocka_unit_test(a_module_stays)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),
+        cmocka_unit_test(missing_file),
+        cmocka_unit_test(places),
+        cmocka_unit_test(files_that_are_no_modules),
+        cmocka_unit_test(objects_that_are_no_modules),
+        cmocka_unit_test(modules_that_do_not_fit),
+        cmocka_unit_test(forks_fail_as_their_parent),
+        cmocka_unit_test(a_module_stays),
+        cmocka_unit_test(forks_cannot_use_the_devices_of_their_parent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,7 +177,10 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     tti_devices found = *out;
     TTI_TRY(tti_devices_check(config));
     if (!all) TTI_TRY(read_list(text, 0, &found));
-    if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
+    tutti_status st = tti_backend_find("cuda", &cuda);
+    /* With auto too: a fork must not silently compute on the host what its parent does on GPUs. */
+    if (st == TUTTI_E_INVALID) return st;
+    if (st != TUTTI_OK) {
         if (!is_auto)
             return tti_fail(TUTTI_E_CONFIG,
                             "parallel.devices=%.60s: no GPU can be used; parallel.devices=cpu "

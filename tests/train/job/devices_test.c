@@ -3,6 +3,9 @@
  * which lies beside this program. */
 #include "train/job/devices.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "train/small_job.h"
 
 static tti_devices found;
@@ -155,6 +158,20 @@ T_CASE(with_devices) {
     tutti_job_destroy(job);
 }
 
+/* The devices of its parent are of no use to it, and auto says so. */
+T_CASE(a_fork_does_not_silently_compute_on_the_host) {
+    T_UNUSED;
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = find("parallel.devices=auto", SEED) == TUTTI_E_INVALID && found.n == 0;
+        bool is_host = find("parallel.devices=cpu", SEED) == TUTTI_OK && found.n == 0;
+        _exit(refused && is_host ? 0 : 1);
+    }
+    T_EQ(waitpid(child, &status, 0), child);
+    T_EQ(status, 0);
+}
+
 /* The devices that the module reports: see fake_module.c. */
 static void expect_shares(const char *kinds, const char *assignment, const char *shares) {
     T_EQ(setenv("TUTTI_TEST_KINDS", kinds, 1), 0);
@@ -246,14 +263,16 @@ T_CASE(host_and_devices_together) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(without_devices),
-                                       cmocka_unit_test(precisions_of_the_host),
-                                       cmocka_unit_test(lists_that_are_none),
-                                       cmocka_unit_test(devices_of_a_list_are_counted_without_them),
-                                       cmocka_unit_test(backends_of_the_host),
-                                       cmocka_unit_test(with_devices),
-                                       cmocka_unit_test(shares_of_devices_of_different_kinds),
-                                       cmocka_unit_test(host_and_devices_together),
-                                       cmocka_unit_test(shares_of_workers_that_take_no_others)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_devices),
+        cmocka_unit_test(precisions_of_the_host),
+        cmocka_unit_test(lists_that_are_none),
+        cmocka_unit_test(devices_of_a_list_are_counted_without_them),
+        cmocka_unit_test(backends_of_the_host),
+        cmocka_unit_test(with_devices),
+        cmocka_unit_test(a_fork_does_not_silently_compute_on_the_host),
+        cmocka_unit_test(shares_of_devices_of_different_kinds),
+        cmocka_unit_test(host_and_devices_together),
+        cmocka_unit_test(shares_of_workers_that_take_no_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
