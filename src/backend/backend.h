@@ -624,8 +624,8 @@ typedef const tti_backend *(*tti_backend_module)(const tti_module_host *host);
 
 /* The backend of a name: "cpu", or that of module tutti-NAME.so, looked for in $TUTTI_MODULE_PATH
  * only if that is set, else next to the program or library and in the installation folder.
- * TUTTI_E_UNSUPPORTED says what was tried and why it failed.  TUTTI_E_INVALID: the process is a fork
- * of one that has found the backend, whose driver cannot be used after a fork.  A module stays
+ * TUTTI_E_UNSUPPORTED says what was tried and why it failed.  TUTTI_E_INVALID: the process is a
+ * fork of one that has found the backend, whose driver cannot be used after a fork.  A module stays
  * loaded.  Any thread may call it. */
 tutti_status tti_backend_find(const char *name, const tti_backend **out);
 
