@@ -1,5 +1,5 @@
-/* server.c - creates and destroys a server, connects its processes, and passes calls that concern
- * all ranges to their owners. */
+/* server.c - creates and destroys a server, connects its processes, and forwards calls that concern
+ * all ranges to the owners of the ranges. */
 #include "ps/server.h"
 
 #include <stdio.h>
@@ -26,8 +26,7 @@ tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **
     tti_request r = {.kind = TTI_FETCH, .k = k, .keys = keys, .to = to};
     *data = to;
     if (!s->range_server) return put_and_wait(s, &r);
-    tti_range_server_fetch(s->range_server, k, keys,
-                           to); /* false: keys are only a part of the range */
+    tti_range_server_fetch(s->range_server, k, keys, to);
     return TUTTI_OK;
 }
 
@@ -40,24 +39,25 @@ void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-tutti_status tti_server_held(tti_server *s, tti_held **out, int *n) {
+tutti_status tti_server_range_traffic(tti_server *s, tti_range_traffic **out, int *n) {
     const tti_replica_group *t = s->replica_group;
     *n = t ? t->n_model_ranks : tti_server_n_ranges(&s->desc);
     int64_t *bytes = calloc((size_t)*n, sizeof *bytes);
-    tti_held *held = *out = calloc((size_t)*n, sizeof *held);
+    tti_range_traffic *traffic = *out = calloc((size_t)*n, sizeof *traffic);
     tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
-    tutti_status st = bytes && held ? put_and_wait(s, &r)
-                                    : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    tutti_status st = bytes && traffic ? put_and_wait(s, &r)
+                                       : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st != TUTTI_OK) {
         free(bytes);
-        free(held);
+        free(traffic);
         *out = NULL;
         return st;
     }
     for (int i = 0; i < *n; i++) {
-        size_t first = i > 0 ? held[i - 1].keys.last : 0; /* ranges are concatenated */
-        held[i].keys = t ? (tti_range){first, first + t->n_keys[i]} : tti_server_range(&s->desc, i);
-        held[i].n_bytes = bytes[i];
+        size_t first = i > 0 ? traffic[i - 1].keys.last : 0; /* ranges are concatenated */
+        traffic[i].keys =
+            t ? (tti_range){first, first + t->n_keys[i]} : tti_server_range(&s->desc, i);
+        traffic[i].n_bytes = bytes[i];
     }
     free(bytes);
     return TUTTI_OK;
@@ -145,7 +145,8 @@ void tti_server_destroy(tti_server *s) {
     if (!s) return;
     tti_listener_close(s->listener);
     bool in_order = tti_client_close(s) && !(s->replica_group && s->failed);
-    /* Other ranks need it until rank 0 ends, which after a failure may never happen. */
+    /* Other ranks need this range server until rank 0 ends. After a failure rank 0 may never end,
+     * so the wait is limited. */
     tti_range_server_close(s->range_server, in_order ? TTI_NO_TIMEOUT : s->desc.timeout_ms);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
@@ -208,7 +209,7 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
     return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
-/* channels, to and from: [n_workers]; the last two are NULL at first. */
+/* channels, to and from [n_workers]; to and from are all NULL on entry. */
 static tutti_status open_range_channels(tti_server *s, tutti_comm *comm, tti_channel **channels,
                                         tti_channel **to, tti_channel **from) {
     tti_channel *control = NULL;
@@ -228,7 +229,7 @@ static tutti_status open_range_channels(tti_server *s, tutti_comm *comm, tti_cha
         st = tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st == TUTTI_OK && (!control || rank == 0)) return TUTTI_OK;
     if (st == TUTTI_OK)
-        return tti_range_server_create(&s->desc, tti_server_kind(s), rank, control, from,
+        return tti_range_server_create(&s->desc, tti_server_worker_noun(s), rank, control, from,
                                        &s->range_server);
 cleanup:
     for (int r = 0; r < s->desc.n_workers; r++) {
@@ -286,12 +287,12 @@ tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, t
 
 /* ---- connects the workers of a divided model to a server, as one worker per replica ---- */
 
-/* Replicas communicate only over channels, part by part; inside a replica there are only
- * collectives.  The queue sends commands to the owners of parts as it does to range servers. */
+/* Replicas communicate only over channels, one for each part; workers inside a replica use only
+ * collectives. The queue sends the same commands to the owners of parts as to range servers. */
 
 enum { MOST_AHEAD_MS = 2000 };
 
-/* Channels whose waits are limited to timeout_ms, even if those of comm are longer. */
+/* Opens channels whose waits are limited to timeout_ms, even if waits of comm may last longer. */
 static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *area_bytes, int n,
                                 tti_channel **channels) {
     int whole_ms = tti_comm_timeout_ms(comm);
@@ -301,16 +302,17 @@ static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *
     return st;
 }
 
-/* Connects the queue with the owner of each other part, in the first replica. */
+/* Within the first replica: connects the queue with the owner of each other part. */
 static tutti_status open_part_control(tti_server *s, tti_channel **channels,
                                       tti_channel **control) {
     tti_replica_group *t = s->replica_group;
-    /* Other model ranks connect and fetch through other channels. */
+    /* Model ranks other than the first use other channels to connect and to fetch. */
     size_t none[] = {sizeof(double), sizeof(float)};
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
     TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->state_owners));
-    tti_comm_set_timeout(t->state_owners,
-                         s->desc.timeout_ms); /* other workers wait for their result */
+    tti_comm_set_timeout(
+        t->state_owners,
+        s->desc.timeout_ms); /* the other workers wait for the result of the owners */
     TTI_TRY(tti_mesh_init(t->state_owners, &size, &t->updates));
     s->desc.exec.mesh = &t->updates;
     TTI_TRY(open_within(t->mesh.model, s->desc.timeout_ms, none, TTI_COUNT(none), channels));
@@ -328,11 +330,11 @@ static tutti_status open_part_data(const tti_server *s, tti_channel **channels) 
     for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
     if (s->desc.n_workers == 1) return TUTTI_OK;
     tti_server_area_bytes(&s->desc, 0, areas);
-    return open_within(s->replica_group->mesh.data, s->desc.answer_ms, areas, TTI_COUNT(areas),
-                       channels);
+    return open_within(s->replica_group->mesh.data, s->desc.answer_timeout_ms, areas,
+                       TTI_COUNT(areas), channels);
 }
 
-static tutti_status be_follower(tti_server *s, tti_channel *state_owner) {
+static tutti_status init_follower(tti_server *s, tti_channel *state_owner) {
     s->keys = tti_keys_create_for_model_rank(&s->desc, s->replica_group->model_rank, state_owner);
     if (s->keys) return TUTTI_OK;
     tti_channel_close(state_owner);
@@ -356,18 +358,18 @@ static tutti_status connect_with_channels(tti_server *s, tutti_comm *comm, const
     if (st == TUTTI_OK) {
         /* Sets the role of this worker: the queue, a client that sends requests, the owner of a
          * part, or a follower. */
-        bool keeps = s->replica_group->mesh.at.data == 0;
-        if (t->model_rank == 0 && !keeps) return tti_client_begin(s, channels[0]);
+        bool owns_part = s->replica_group->mesh.at.data == 0;
+        if (t->model_rank == 0 && !owns_part) return tti_client_begin(s, channels[0]);
         if (t->model_rank == 0) {
             st = tti_server_start(s);
             if (st == TUTTI_OK) return tti_listener_open(s, channels);
             for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
             return st;
         }
-        if (!keeps) return be_follower(s, channels[0]);
-        TTI_TRY(tti_range_server_create(&s->desc, tti_server_kind(s), 0, control, channels,
+        if (!owns_part) return init_follower(s, channels[0]);
+        TTI_TRY(tti_range_server_create(&s->desc, tti_server_worker_noun(s), 0, control, channels,
                                         &s->range_server));
-        return be_follower(s, NULL);
+        return init_follower(s, NULL);
     }
     tti_channel_close(control);
     return st;
@@ -389,11 +391,11 @@ tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *
     tutti_status st = TUTTI_OK;
     if (s) s->replica_group = calloc(1, sizeof *s->replica_group);
     if (s) {
-        /* The workers of a replica wait for each other as long as the job allows.  A worker that
-         * waits for an owner must report a timeout before that, and the server, for which the owner
-         * waits, earlier still. */
+        /* Workers of a replica wait for each other as long as the job allows. A worker that waits
+         * for an owner must report its timeout before these workers do. The owner waits for the
+         * server, so the server's timeout must be shorter still. */
         int ahead_ms = TTI_MIN(s->desc.timeout_ms / 4, MOST_AHEAD_MS);
-        s->desc.answer_ms = s->desc.timeout_ms - ahead_ms / 2;
+        s->desc.answer_timeout_ms = s->desc.timeout_ms - ahead_ms / 2;
         s->desc.timeout_ms -= ahead_ms;
     }
     st = s && s->replica_group ? connect_model_ranks(s, comm, size)

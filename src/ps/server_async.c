@@ -1,7 +1,7 @@
-/* server_async.c - asynchronous steps: workers pull batches and push gradients.
+/* server_async.c - asynchronous steps: workers lease batches and push gradients.
  *
- * All functions take the number of a worker.  A worker thread passes its own number; for a worker
- * process, a thread of server_listener.c passes it. */
+ * All functions take the number of a worker. A worker thread passes its own number; for a worker
+ * process a thread of server_listener.c calls them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,10 +10,10 @@
 #include "exec/worker/worker.h"
 #include "ps/server_state.h"
 
-/* ---- stretches ---- */
+/* ---- opening and stopping ---- */
 
 tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
-    if (!tti_server_speaks(s)) return TUTTI_OK;
+    if (!tti_server_sends_requests(s)) return TUTTI_OK;
     if (s->client) return tti_client_open(s, first, last);
     pthread_mutex_lock(&s->mutex);
     if (s->first != first || s->opened != last) {
@@ -28,7 +28,8 @@ static tutti_status stop(tti_server *s) {
     if (s->client) return tti_client_stop(s);
     pthread_mutex_lock(&s->mutex);
     if (s->desc.n_backup > 0)
-        s->last = TTI_MIN(s->last, s->n_updates + 1); /* some workers wait in the current step */
+        s->last = TTI_MIN(
+            s->last, s->n_updates + 1); /* finish the current step, in which some workers wait */
     else
         s->stopped = true;
     pthread_cond_broadcast(&s->news);
@@ -36,7 +37,7 @@ static tutti_status stop(tti_server *s) {
     return TUTTI_OK;
 }
 
-/* Any worker of a replica may request it, with the next batch that they lease. */
+/* Any worker of a replica may request a stop; it takes effect at the replica's next lease. */
 tutti_status tti_server_stop(tti_server *s) {
     if (!s->replica_group) return stop(s);
     s->replica_group->wants_stop = true;
@@ -56,14 +57,13 @@ static bool is_over(const tti_server *s, int w) {
     if (s->desc.replay) return s->stopped || !next_recorded(s, w);
     if (s->desc.n_backup > 0) return s->n_updates >= s->last;
     if (!s->stopped && s->n_assigned < s->last) return false;
-    /* Batches that other workers still compute may need to be reassigned. */
+    /* If a worker that still computes fails, its batch is leased again. */
     for (int i = 0; i < s->desc.n_workers; i++)
         if (s->worker[i].computes) return false;
     return s->n_returned == 0;
 }
 
-/* True if w may begin a step: then no computing worker's gradient would miss more steps of w than
- * allowed. */
+/* True if w may begin a step without exceeding the staleness bound of any worker that computes. */
 static bool may_begin(const tti_server *s, int w, int64_t unused) {
     (void)unused;
     if (is_over(s, w) || s->desc.n_backup > 0) return true;
@@ -121,8 +121,8 @@ tutti_status tti_server_lease_for(tti_server *s, int w, float *params, tti_lease
     return st;
 }
 
-/* Host memory [n_flat] for the pulled parameters of a worker of this process, and for averages
- * (NULL: none). */
+/* Host memory [n_flat] that receives the pulled parameters, and the averages (NULL: none), of a
+ * worker of this process. */
 static float *pulled(const tti_exec *x) {
     return tti_device_of(x) ? tti_exec_device_pulled(tti_device_of(x))
                             : tti_exec_array(x, TTI_STATE_PARAMS);
@@ -133,8 +133,8 @@ static float *pulled_ema(const tti_exec *x) {
     return tti_device_of(x) ? tti_exec_partial(x, 0) : tti_exec_array(x, TTI_STATE_EMA);
 }
 
-/* Gets parameters of that version, and averages, from the answer of the one process that owns all
- * or from each range server, and copies them to the device. */
+/* Copies parameters and averages of that version to the device. They come from the answer of the
+ * only server process, or from each range server. */
 static tutti_status receive_params(tti_exec *x, int64_t version, bool with_ema) {
     tti_server *s = tti_exec_server(x);
     float *params = pulled(x), *ema = with_ema ? pulled_ema(x) : NULL;
@@ -160,9 +160,9 @@ tutti_status tti_server_lease(tti_exec *x, tti_lease *lease) {
     int64_t start_ns = tti_now_ns();
     tti_server *s = tti_exec_server(x);
     bool stops = false;
-    /* One worker of a replica asks, and all of them get the answer. */
+    /* One worker of the replica sends the request and broadcasts the answer. */
     TTI_TRY(tti_replica_group_ask_stop(s->replica_group, &stops));
-    if (tti_server_speaks(s)) {
+    if (tti_server_sends_requests(s)) {
         if (stops) TTI_TRY(stop(s));
         TTI_TRY(s->client ? tti_client_lease(s, lease)
                           : tti_server_lease_for(s, tti_exec_server_worker(x), pulled(x), lease));
@@ -186,11 +186,11 @@ tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema
 
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
     tti_server *s = tti_exec_server(x);
-    /* Averages are read at the server, which has all of them unless there are ranges. */
+    /* Without ranges a worker of the server's process reads averages directly from the server. */
     bool with_ema = s->client || tti_server_has_ranges(s);
     tti_arrays_of(x)->has_whole_ema =
-        false; /* also for a worker without an update since they were copied */
-    if (tti_server_speaks(s))
+        false; /* the averages may have changed even if this worker has made no update since */
+    if (tti_server_sends_requests(s))
         TTI_TRY(s->client ? tti_client_pull(s, n_updates)
                           : tti_server_pull_for(s, tti_exec_server_worker(x), pulled(x),
                                                 with_ema ? pulled_ema(x) : NULL, n_updates));
@@ -209,7 +209,8 @@ tutti_status tti_server_pull_averages(tti_exec *x) {
 
 /* ---- pushes the gradient ---- */
 
-/* In a replay: true if it is this worker's turn and the workers before it have their parameters. */
+/* In a replay: true if the next recorded update is this worker's and all pulls of the current
+ * version are done. */
 static bool is_its_turn(const tti_server *s, int w, int64_t unused) {
     (void)unused;
     if (!s->desc.replay) return true;
@@ -237,7 +238,7 @@ static tutti_status push(tti_server *s, int w, const tti_push *b, tti_request *r
     return tti_server_wait_served(s, r);
 }
 
-/* Adds the worker's partial sums to the current step, or drops them if their step is over. */
+/* Adds the worker's partial sums to the current step, or drops them if that step is complete. */
 static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_request *r) {
     tti_served *me = &s->worker[w];
     me->computes = false;
@@ -248,7 +249,7 @@ static tutti_status push_partial(tti_server *s, int w, const tti_push *b, tti_re
     }
     memcpy(me->partials, b->partials, sizeof me->partials);
     me->n_partials = b->n_partials;
-    /* Waits of stages are weighted by time. */
+    /* The bubble is a fraction of time, so it is weighted by compute time. */
     double waited_ns = s->sums.bubble * (double)s->sums.compute_ns +
                        b->result.bubble * (double)b->result.compute_ns;
     s->sums.loss_sum += b->result.loss_sum;
@@ -306,9 +307,9 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
                   .user = pushed->user};
     int64_t start_ns = tti_now_ns();
     tutti_status computed = tti_exec_gradient(x, pushed->desc, &b.result);
-    if (computed == TUTTI_E_NUMERICS && tti_server_leaves_out(s)) {
+    if (computed == TUTTI_E_NUMERICS && tti_server_skips_nonfinite(s)) {
         tti_clear_error();
-        b.result.skipped = true; /* the loss is reported instead of a gradient */
+        b.result.skipped = true; /* no gradient is pushed, only the non-finite loss is reported */
     } else {
         TTI_TRY(computed);
     }
@@ -319,9 +320,9 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
     for (int i = 0; i < setup->last_shard - setup->first_shard; i++)
         b.n_own_rows += pushed->desc->shards[i].n_rows;
     if (!b.result.skipped) TTI_TRY(tti_keys_push(s, x, b.partials, b.n_partials));
-    if (s->replica_group) /* all workers have pushed theirs */
+    if (s->replica_group) /* all workers of the replica have pushed their gradients */
         TTI_TRY(tutti_comm_barrier(s->replica_group->mesh.model));
-    if (tti_server_speaks(s))
+    if (tti_server_sends_requests(s))
         TTI_TRY(s->client ? tti_client_push_gradient(s, x, &b, out)
                           : tti_server_push_for(s, setup->desc.server_worker, &b, out));
     TTI_TRY(tti_replica_group_broadcast(s->replica_group, out, sizeof *out));
@@ -329,15 +330,15 @@ tutti_status tti_server_push_gradient(tti_exec *x, const tti_pushed_gradient *pu
     return TUTTI_OK;
 }
 
-/* ---- watching ---- */
+/* ---- waiting for updates ---- */
 
-static bool is_news(const tti_server *s, int w, int64_t n_updates) {
+static bool has_new_updates(const tti_server *s, int w, int64_t n_updates) {
     return is_over(s, w) || s->n_updates != n_updates;
 }
 
 tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over) {
     pthread_mutex_lock(&s->mutex);
-    tutti_status st = tti_server_wait(s, w, is_news, *n_updates);
+    tutti_status st = tti_server_wait(s, w, has_new_updates, *n_updates);
     *n_updates = s->n_updates;
     *over = is_over(s, w);
     pthread_mutex_unlock(&s->mutex);

@@ -1,8 +1,7 @@
 /* server_client.c - the worker's side of a server: copies, and requests to other processes.
  *
- * If gradients are sent in 16 bits, every worker rounds its gradient before pushing it, even if the
- * gradient is not sent to another process.  So the bits do not depend on the placement of
- * workers. */
+ * With gradients in 16 bits every worker rounds its gradient before pushing it, even within the
+ * server's process. So the result does not depend on the placement of workers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,16 +99,16 @@ void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
 struct tti_client {
     tti_channel *channel;
     bool has_left;
-    bool refused; /* an answer was a failure, which the server may not know to be the run's failure
-                     yet */
+    bool refused; /* an answer reported a failure; the server may not have recorded yet that it ends
+                     the run */
     bool failed;  /* the connection is lost */
 };
 
 /* ---- request and answer ---- */
 
-/* The server is gone.  Its message with the reason may have arrived, or may still arrive before the
- * connection closes. */
-static tutti_status receive_why(tti_server *s, tti_wire_message *m, tutti_status st) {
+/* Receives the reason after the server is lost: its message may have arrived, or may arrive before
+ * the connection closes. */
+static tutti_status receive_cause(tti_server *s, tti_wire_message *m, tutti_status st) {
     int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
     char text[512];
     size_t n_bytes = sizeof *m;
@@ -123,10 +122,11 @@ static tutti_status receive_why(tti_server *s, tti_wire_message *m, tutti_status
     return tti_fail(st, "parameter server: %s", text);
 }
 
-static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_carry,
-                              int timeout_ms) {
-    tutti_status st = tti_wire_recv(s->client->channel, m, may_carry, timeout_ms, &s->desc.watch);
-    if (st != TUTTI_OK) return receive_why(s, m, st);
+static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind,
+                              unsigned allowed_areas, int timeout_ms) {
+    tutti_status st =
+        tti_wire_recv(s->client->channel, m, allowed_areas, timeout_ms, &s->desc.watch);
+    if (st != TUTTI_OK) return receive_cause(s, m, st);
     if (m->kind == kind) return TUTTI_OK;
     if (m->kind != TTI_WIRE_FAIL)
         return tti_fail(TUTTI_E_MISMATCH,
@@ -134,8 +134,8 @@ static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, 
     return tti_fail(tti_wire_status(m), "%s", m->more.text);
 }
 
-/* st is the result of sending.  Records a lost connection. */
-static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status st) {
+/* Records a reported failure or a lost connection; st is the result of the call. Returns st. */
+static tutti_status record_failure(tti_server *s, const tti_wire_message *m, tutti_status st) {
     if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
         s->client->refused = true;
     else if (st != TUTTI_OK)
@@ -145,19 +145,21 @@ static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status 
 
 static tutti_status send_message(tti_server *s, tti_wire_message *m, unsigned areas) {
     tutti_status st = tti_wire_send(s->client->channel, m, areas);
-    return st == TUTTI_OK ? st : note(s, m, receive_why(s, m, st));
+    return st == TUTTI_OK ? st : record_failure(s, m, receive_cause(s, m, st));
 }
 
 static tutti_status receive_message(tti_server *s, tti_wire_message *m, int64_t kind,
-                                    unsigned may_carry) {
-    return note(s, m, answer_of(s, m, kind, may_carry, tti_wire_patience_ms(&s->desc)));
+                                    unsigned allowed_areas) {
+    return record_failure(
+        s, m, answer_of(s, m, kind, allowed_areas, tti_wire_answer_timeout_ms(&s->desc)));
 }
 
-/* Sends m with areas and receives the answer into m, with the areas that it may have. */
-static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_carry) {
+/* Sends m with areas, then receives the answer into m with the areas allowed_areas. */
+static tutti_status send_request(tti_server *s, tti_wire_message *m, unsigned areas,
+                                 unsigned allowed_areas) {
     int64_t kind = m->kind;
     TTI_TRY(send_message(s, m, areas));
-    return receive_message(s, m, kind, may_carry);
+    return receive_message(s, m, kind, allowed_areas);
 }
 
 /* ---- copies ---- */
@@ -176,18 +178,18 @@ static void pack_own(tti_exec *x, float *const *partials, int n_partials) {
 
 tutti_status tti_client_open(tti_server *s, int64_t first, int64_t last) {
     tti_wire_message m = {.kind = TTI_WIRE_OPEN, .number = {first, last}};
-    return ask(s, &m, 0, 0);
+    return send_request(s, &m, 0, 0);
 }
 
 tutti_status tti_client_stop(tti_server *s) {
     tti_wire_message m = {.kind = TTI_WIRE_STOP};
-    return ask(s, &m, 0, 0);
+    return send_request(s, &m, 0, 0);
 }
 
 tutti_status tti_client_lease(tti_server *s, tti_lease *lease) {
     tti_wire_message m = {.kind = TTI_WIRE_LEASE};
     *lease = (tti_lease){0};
-    TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS));
+    TTI_TRY(send_request(s, &m, 0, 1u << TTI_WIRE_PARAMS));
     if (!m.number[0]) return TUTTI_OK;
     if (m.number[1] < 0 || m.number[2] < 0)
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: batch %lld, version %lld",
@@ -197,7 +199,7 @@ tutti_status tti_client_lease(tti_server *s, tti_lease *lease) {
     return TUTTI_OK;
 }
 
-/* Only the numbers; client arrivals do not need the other fields. */
+/* Copies only the numbers, since a client does not use the other fields. */
 static tti_arrival arrival_of(const tti_arrival *applied) {
     return (tti_arrival){.step = applied->step,
                          .batch = applied->batch,
@@ -228,14 +230,14 @@ tutti_status tti_client_push_gradient(tti_server *s, tti_exec *x, const tti_push
                                    .wait_ns = b->wait_ns,
                                    .result = b->result};
     if (carries) pack_own(x, b->partials, b->n_partials);
-    TTI_TRY(ask(s, &m, carries ? 1u << TTI_WIRE_GRADS : 0, 0));
+    TTI_TRY(send_request(s, &m, carries ? 1u << TTI_WIRE_GRADS : 0, 0));
     *out = arrival_of(&m.more.arrival);
     return TUTTI_OK;
 }
 
 tutti_status tti_client_pull(tti_server *s, int64_t *n_updates) {
     tti_wire_message m = {.kind = TTI_WIRE_PULL};
-    TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
+    TTI_TRY(send_request(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
     *n_updates = m.number[0];
     return TUTTI_OK;
 }
@@ -243,7 +245,7 @@ tutti_status tti_client_pull(tti_server *s, int64_t *n_updates) {
 bool tti_client_leave(tti_server *s, const char *why) {
     tti_wire_message m = {.kind = TTI_WIRE_LEAVE};
     snprintf(m.more.text, sizeof m.more.text, "%s", why);
-    s->client->has_left = ask(s, &m, 0, 0) == TUTTI_OK && m.number[0];
+    s->client->has_left = send_request(s, &m, 0, 0) == TUTTI_OK && m.number[0];
     return s->client->has_left;
 }
 
@@ -251,7 +253,7 @@ bool tti_client_has_left(const tti_server *s) { return s->client->has_left; }
 
 tutti_status tti_client_watch(tti_server *s, int64_t *n_updates, bool *over) {
     tti_wire_message m = {.kind = TTI_WIRE_WATCH, .number = {*n_updates}};
-    TTI_TRY(ask(s, &m, 0, 0));
+    TTI_TRY(send_request(s, &m, 0, 0));
     *n_updates = m.number[0];
     *over = m.number[1];
     return TUTTI_OK;
@@ -262,7 +264,7 @@ tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *value
     tti_wire_message m = {.kind = TTI_WIRE_COMBINE, .number = {n, op}};
     TTI_ASSERT(n >= 0 && n <= TTI_COMBINE_VALUES);
     for (int i = 0; i < n; i++) m.more.values[i] = values[i];
-    TTI_TRY(ask(s, &m, 0, 0));
+    TTI_TRY(send_request(s, &m, 0, 0));
     if (m.number[0] != n)
         return tti_fail(TUTTI_E_MISMATCH,
                         "parameter server: the reply does not have as many values as the request");
@@ -271,15 +273,15 @@ tutti_status tti_client_combine(tti_server *s, tti_combine_op op, int64_t *value
     return TUTTI_OK;
 }
 
-tutti_status tti_server_why(tti_server *s, const char *text) {
+tutti_status tti_server_report_error(tti_server *s, const char *text) {
     if (s->client) {
         /* Answers to earlier requests may arrive first. */
-        tti_wire_message m = {.kind = TTI_WIRE_WHY};
+        tti_wire_message m = {.kind = TTI_WIRE_REPORT};
         snprintf(m.more.text, sizeof m.more.text, "%s", text);
         TTI_TRY(send_message(s, &m, 0));
         m.kind = TTI_WIRE_NONE;
         (void)tti_fail(TUTTI_E_PEER, "%s", text);
-        return note(s, &m, receive_why(s, &m, TUTTI_E_PEER));
+        return record_failure(s, &m, receive_cause(s, &m, TUTTI_E_PEER));
     }
     pthread_mutex_lock(&s->mutex);
     tti_server_fail(s, TUTTI_E_PEER, text);
@@ -288,7 +290,7 @@ tutti_status tti_server_why(tti_server *s, const char *text) {
     return st;
 }
 
-/* The last message of a worker that fails, unless the server failed. */
+/* Sends the last message of a failed worker, unless the server failed. */
 void tti_client_abort(tti_server *s, tutti_status status, const char *text) {
     tti_wire_message m;
     char kept[4096];
@@ -303,7 +305,7 @@ void tti_client_abort(tti_server *s, tutti_status status, const char *text) {
 /* ---- connecting and disconnecting ---- */
 
 bool tti_client_close(tti_server *s) {
-    tti_wire_message m = {.kind = TTI_WIRE_BYE};
+    tti_wire_message m = {.kind = TTI_WIRE_DISCONNECT};
     if (!s->client) return true;
     bool in_order = !s->client->failed && !s->client->refused;
     if (in_order && tti_wire_send(s->client->channel, &m, 0))
@@ -326,13 +328,14 @@ tutti_status tti_client_begin(tti_server *s, tti_channel *channel) {
 
 /* ---- the client of a server that spans several processes ---- */
 
-/* Sends a request to all servers before waiting for any answer, so that they answer concurrently.
- * A server that fails is reported to the first process, which knows the cause that ends the run. */
+/* A worker sends a request to all range servers before it waits for an answer, so that they work
+ * concurrently. It reports a lost range server to the first process, which knows the original
+ * cause. */
 
 struct tti_keys {
     const tti_server_desc *desc;
     int first, n;   /* ranges first .. n-1; range 0 belongs to the queue if first is 1 */
-    int model_rank; /* of the owner; 0: the ranges divide the whole model */
+    int model_rank; /* model rank of the owner; 0: the ranges divide the whole model */
     tti_channel **range_server; /* [n], owned; NULL: for the first process and this one */
 };
 
@@ -374,7 +377,8 @@ void tti_keys_close(tti_keys *k) {
 
 /* ---- request and answer ---- */
 
-/* A range server is lost, which ends the run.  The first process may know the cause. */
+/* Returns the failure after a range server is lost, which ends the run. The first process may know
+ * the cause. */
 static tutti_status fail_range(tti_server *s, int r) {
     const tti_keys *k = s->keys;
     char text[512], why[400];
@@ -386,7 +390,7 @@ static tutti_status fail_range(tti_server *s, int r) {
     else
         snprintf(text, sizeof text, "parameter server: rank %d, which owns range %d of %d: %s", r,
                  r, k->n, why);
-    return tti_server_why(s, text);
+    return tti_server_report_error(s, text);
 }
 
 static tutti_status ask_range(tti_server *s, int r, const tti_wire_message *m, unsigned areas) {
@@ -394,14 +398,15 @@ static tutti_status ask_range(tti_server *s, int r, const tti_wire_message *m, u
     return st == TUTTI_OK ? st : fail_range(s, r);
 }
 
-static tutti_status receive_from_range(tti_server *s, int r, int64_t kind, unsigned may_carry,
+static tutti_status receive_from_range(tti_server *s, int r, int64_t kind, unsigned allowed_areas,
                                        tti_wire_message *m) {
     const tti_keys *k = s->keys;
-    int timeout_ms = tti_wire_patience_ms(k->desc);
-    tutti_status st = tti_wire_recv(k->range_server[r], m, may_carry, timeout_ms, &k->desc->watch);
+    int timeout_ms = tti_wire_answer_timeout_ms(k->desc);
+    tutti_status st =
+        tti_wire_recv(k->range_server[r], m, allowed_areas, timeout_ms, &k->desc->watch);
     if (st == TUTTI_OK && m->kind == kind) return st;
     if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return fail_range(s, r);
-    return tti_server_why(s, m->more.text);
+    return tti_server_report_error(s, m->more.text);
 }
 
 /* ---- gradients ---- */
@@ -434,7 +439,7 @@ tutti_status tti_keys_push(tti_server *s, tti_exec *x, float *const *partials, i
 
 /* ---- parameters ---- */
 
-/* Copies parameters of range keys, and averages if they are wanted and exist. */
+/* Copies the parameters of keys, and their averages if they are requested and exist. */
 static void copy_keys(tti_exec *x, tti_range keys, const float *const from[2], float *params,
                       float *ema) {
     tti_server_copy(x, params + keys.first, from[0], keys.last - keys.first);
@@ -458,7 +463,7 @@ tutti_status tti_keys_pull(tti_server *s, tti_exec *x, int64_t version, float *p
             from[0] = tti_channel_area(channel, TTI_WIRE_PARAMS);
             from[1] = ema ? tti_channel_area(channel, TTI_WIRE_EMA) : NULL;
         } else if (tti_range_server_pull(s->range_server, version, &from[0], &from[1]) != TUTTI_OK)
-            return tti_server_why(s, tutti_last_error());
+            return tti_server_report_error(s, tutti_last_error());
         copy_keys(x, tti_server_range(k->desc, r), from, params, ema);
     }
     if (!s->client) return TUTTI_OK;

@@ -1,7 +1,7 @@
 /* server_listener.c - a server thread for each worker process, which executes its requests.
  *
- * For the server such a thread is a worker whose gradients another process computes.  So waiting,
- * ordering and leaving work the same for processes as for threads. */
+ * The server treats such a thread as the worker. So waiting, ordering and leaving work the same for
+ * worker processes as for worker threads. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,12 +42,12 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
 
 /* ---- requests ---- */
 
-/* With several ranges the first process has only one of them. */
+/* True if the parameters are divided into ranges, of which the first process owns only one. */
 static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
 
-/* Executes request m and replaces it by the answer; areas: those of the answer. */
+/* Executes request m and replaces m by the answer; sets *areas to the areas of the answer. */
 static tutti_status serve(request_thread *a, tti_wire_message *m, unsigned *areas) {
-    /* A batch is leased, then pushed or returned. */
+    /* Each leased batch is either pushed or returned. */
     pthread_mutex_lock(&a->s->mutex);
     bool computes = a->s->worker[a->worker].computes;
     pthread_mutex_unlock(&a->s->mutex);
@@ -125,8 +125,8 @@ static tutti_status serve(request_thread *a, tti_wire_message *m, unsigned *area
             tti_wire_put_members(m, &members, a->s->desc.n_workers);
             return TUTTI_OK;
         }
-        case TTI_WIRE_WHY:
-            return tti_server_why(a->s, m->more.text);
+        case TTI_WIRE_REPORT:
+            return tti_server_report_error(a->s, m->more.text);
         default:
             return tti_fail(TUTTI_E_MISMATCH,
                             "parameter server: the request is for another process");
@@ -151,7 +151,7 @@ static bool serve_once(request_thread *a, tti_wire_message *m) {
             tti_server_remove_worker(a->s, a->worker, tutti_last_error());
         return false;
     }
-    if (m->kind == TTI_WIRE_BYE) {
+    if (m->kind == TTI_WIRE_DISCONNECT) {
         /* The worker process has finished. */
         pthread_mutex_lock(&a->s->mutex);
         a->s->worker[a->worker].has_left = true; /* not reported as a loss */
@@ -160,7 +160,7 @@ static bool serve_once(request_thread *a, tti_wire_message *m) {
         return false;
     }
     if (m->kind == TTI_WIRE_FAIL) {
-        /* A worker's own failure ends the run, and with it this process. */
+        /* A worker's own failure ends the run and this process. */
         pthread_mutex_lock(&a->s->mutex);
         tti_server_fail(a->s, tti_wire_status(m), m->more.text);
         pthread_mutex_unlock(&a->s->mutex);
@@ -182,7 +182,7 @@ static bool serve_once(request_thread *a, tti_wire_message *m) {
     return true;
 }
 
-/* If the run fails, the worker receives the reason at any point of its work. */
+/* Sends the reason of a failed run to the worker, whatever the worker is doing. */
 static void *serve_all(void *arg) {
     request_thread *a = arg;
     tti_wire_message m;

@@ -9,7 +9,7 @@
 #include "exec/worker/worker.h"
 #include "ps/server_state.h"
 
-bool tti_server_speaks(const tti_server *s) {
+bool tti_server_sends_requests(const tti_server *s) {
     const tti_replica_group *t = s->replica_group;
     return !t || t->model_rank == 0;
 }
@@ -41,10 +41,10 @@ void tti_replica_group_destroy(tti_replica_group *t) {
 
 enum { MAX_COMMS = 4 };
 
-/* A failure of this worker is a failure of the replica.  A failed call is one only if connections
- * inside the replica broke, and not if another worker ended the run. */
-static bool is_of_replica(const tti_replica_group *t, tutti_comm *const *comms, int n,
-                          tutti_status st) {
+/* True if only this replica failed. This worker's own failure counts. A failed call counts only if
+ * a connection inside the replica broke, not if another worker ended the run. */
+static bool is_replica_failure(const tti_replica_group *t, tutti_comm *const *comms, int n,
+                               tutti_status st) {
     bool is_broken = false;
     for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
         is_broken = is_broken || tti_comm_check(comms[i]) != TUTTI_OK;
@@ -56,20 +56,21 @@ bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
     tutti_comm *comms[MAX_COMMS];
     tti_server *s = tti_exec_server(x);
     tti_replica_group *t = s->replica_group;
-    if (!t || t->mesh.at.data == 0 || t->has_disconnected || t->stays) return t && t->has_left;
-    /* The communicators of this replica: for the server's calls and for the executor's. */
+    if (!t || t->mesh.at.data == 0 || t->has_disconnected || t->is_required)
+        return t && t->has_left;
+    /* This replica's communicators, those of the server's calls and of the executor. */
     const tti_mesh *of_exec = tti_setup_of(x)->desc.mesh;
     tutti_comm *all[MAX_COMMS] = {t->mesh.model, of_exec->model, of_exec->pipeline,
                                   of_exec->tensor};
     int n = 0;
     for (int i = 0; i < MAX_COMMS; i++)
         if (all[i]) comms[n++] = all[i];
-    t->stays = !is_of_replica(t, comms, n, st);
-    if (t->stays) return false;
+    t->is_required = !is_replica_failure(t, comms, n, st);
+    if (t->is_required) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(comms[i], why);
     t->has_disconnected = true;
-    /* The worker that sends requests reports for the replica.  If another worker of the replica
-     * failed, why names it already. */
+    /* The worker that sends requests reports the failure. If another worker of the replica failed,
+     * why already names it. */
     char text[512];
     snprintf(text, sizeof text, "rank %d failed: %s", tutti_comm_rank(t->mesh.world), why);
     t->has_left = t->model_rank > 0 || tti_client_leave(s, st == TUTTI_E_PEER ? why : text);
@@ -78,11 +79,11 @@ bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {
 
 /* ---- barriers of worker processes, which combine values ----
  *
- * Threads use a communicator, which breaks when a thread leaves.  Processes send values to the
- * server, which knows the live workers, so a barrier waits for all live workers and no others. */
+ * Threads use a communicator, which breaks when a thread leaves. Processes send values to the
+ * server, which knows the live workers, so its barrier waits only for these. */
 
-/* With the mutex held: ends the round if all live workers have arrived.  Its result is valid until
- * the next round ends, for which all workers must have read it. */
+/* With the mutex held: ends the round if all live workers have arrived. The result stays
+ * valid until the next round ends, which requires that all workers have read it. */
 static void end_round(tti_server *s) {
     tti_barrier *h = &s->barrier;
     for (int w = 0; w < s->desc.n_workers; w++)
@@ -90,10 +91,10 @@ static void end_round(tti_server *s) {
     h->members = (tti_members){0};
     for (int w = 0; w < s->desc.n_workers; w++) {
         if (h->has_arrived[w]) tti_set_add(&h->members.all, w);
-        if (h->has_arrived[w] && !s->worker[w].has_left) tti_set_add(&h->members.able, w);
+        if (h->has_arrived[w] && !s->worker[w].has_left) tti_set_add(&h->members.live, w);
     }
-    /* Combines the values in the order of the workers' numbers, so that the order of arrival does
-     * not matter. */
+    /* Combines the values in the order of the workers' numbers, so that the result does not depend
+     * on the order of arrival. */
     bool first = true;
     for (int w = 0; w < s->desc.n_workers; w++) {
         const int64_t *from = h->values + (size_t)w * TTI_COMBINE_VALUES;
@@ -132,7 +133,7 @@ static tutti_status join_round(tti_server *s, int w, tti_combine_op op, int64_t 
         h->n_values = n;
     } else if (h->op != op || h->n_values != n || h->has_arrived[w]) {
         tti_fail(TUTTI_E_MISMATCH, "parameter server: %s %d is at another barrier",
-                 tti_server_kind(s), w);
+                 tti_server_worker_noun(s), w);
         tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
         return TUTTI_E_MISMATCH;
     }
@@ -142,7 +143,7 @@ static tutti_status join_round(tti_server *s, int w, tti_combine_op op, int64_t 
     end_round(s);
     TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));
     for (int i = 0; i < n; i++) values[i] = h->result[i];
-    *members = h->members; /* equal for all, even if a worker has left since */
+    *members = h->members; /* every worker gets the same sets, even if a worker has left since */
     return TUTTI_OK;
 }
 
@@ -164,7 +165,7 @@ tutti_status tti_server_combine(tti_exec *x, tti_combine_op op, void *values, in
         TTI_TRY(tutti_comm_all_reduce(
             t->mesh.model, values, values, (size_t)n, op == TTI_COMBINE_SUM ? TUTTI_F64 : TUTTI_I64,
             op == TTI_COMBINE_SUM ? TUTTI_SUM : TUTTI_MAX, TUTTI_ALG_AUTO));
-    if (tti_server_speaks(s))
+    if (tti_server_sends_requests(s))
         TTI_TRY(s->client
                     ? tti_client_combine(s, op, values, n, members)
                     : tti_server_combine_for(s, tti_exec_server_worker(x), op, values, n, members));
@@ -178,8 +179,8 @@ static bool may_leave(const tti_server *s, int w, bool is_dead) {
     int n_present = s->desc.n_workers - s->n_left;
     int n_needed = s->desc.n_backup > 0 ? s->desc.n_workers - s->desc.n_backup : 1;
     bool computes = s->worker[w].computes;
-    bool keeps_parts = s->replica_group && w == 0;
-    if (s->failed || s->desc.replay || keeps_parts || n_present <= n_needed) return false;
+    bool owns_part = s->replica_group && w == 0;
+    if (s->failed || s->desc.replay || owns_part || n_present <= n_needed) return false;
     if (!computes) return is_dead;
     for (int i = 0; i < s->n_left && s->desc.n_backup == 0; i++)
         if (s->left[i].batch == s->worker[w].batch) return false;
@@ -214,7 +215,7 @@ void tti_server_remove_worker(tti_server *s, int w, const char *why) {
                            : s->desc.replay ? "a replay needs all workers"
                                             : "the others need it";
         snprintf(text, sizeof text, "parameter server: %s %d has left, and %s: %s",
-                 tti_server_kind(s), w, need, why);
+                 tti_server_worker_noun(s), w, need, why);
         tti_server_fail(s, TUTTI_E_PEER, text);
     }
     pthread_mutex_unlock(&s->mutex);
@@ -232,7 +233,7 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why) {
 bool tti_server_leave(tti_exec *x, const char *why) {
     tti_server *s = tti_exec_server(x);
     if (s->replica_group)
-        return false; /* the other workers of its replica need it: tti_server_leave_replica */
+        return false; /* the whole replica must leave (tti_server_leave_replica) */
     if (s->client) return tti_client_leave(s, why);
     return tti_server_leave_for(s, tti_exec_server_worker(x), why);
 }
@@ -246,7 +247,7 @@ bool tti_server_has_left(const tti_exec *x) {
     return has;
 }
 
-void tti_server_place(const tti_exec *x, int *index, int *n_present) {
+void tti_server_eval_batches(const tti_exec *x, int *index, int *n_present) {
     tti_server *s = tti_exec_server(x);
     pthread_mutex_lock(&s->mutex);
     *index = 0;

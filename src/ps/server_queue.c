@@ -1,7 +1,7 @@
 /* server_queue.c - the server's thread, which serves the requests of all workers one by one.
  *
- * One mutex orders everything.  A worker's request is appended to one queue, and its batch, update
- * and version numbers are assigned at the same time.  So these numbers fix the order of all
+ * One mutex orders all requests. A request is appended to the queue, and its batch, update and
+ * version numbers are assigned, under the same lock. So these numbers define the order of all
  * work. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void sum_compute_thread(int compute_thread, void *arg) {
     }
 }
 
-/* Lists the partial sums of a step in the order of their sum. */
+/* Lists the partial sums of a step in the order in which they are added. */
 static tutti_status list_terms(tti_server *s) {
     const void **terms = realloc(s->terms, (size_t)s->order.n_terms * sizeof(void *));
     if (!terms) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -88,7 +88,8 @@ static tti_worker_set workers_of(const tti_server *s, const tti_request *r) {
     return workers;
 }
 
-/* Counts arrays that were sent to or received from n_workers workers of other processes. */
+/* Counts the bytes of n_arrays arrays exchanged with each of n_workers workers of other
+ * processes. */
 static void count_arrays(tti_server *s, int n_workers, size_t n_arrays, tutti_dtype of) {
     size_t n_far = s->listener ? (size_t)n_workers : 0;
     s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
@@ -105,8 +106,8 @@ static tutti_status apply(tti_server *s, tti_request *r) {
         tti_exec_run_threads(x, s->desc.n_backup > 0 ? add_compute_thread : sum_compute_thread, s);
     tti_exec_lend_grads(x, r->kind == TTI_STEP ? s->worker[first_of(s)].partials[0] : r->grads);
     tti_exec_scale_loss(x, r->step.loss_scale);
-    /* Waits for the other ranges' parts of an update after computing this range's part.  A server
-     * that timed out is not waited for again, because other workers wait for this result. */
+    /* Waits for the other range servers only after this range's own part. If one has timed out
+     * already, does not wait for it again, because the workers wait for this result. */
     tutti_status st = tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result);
     char text[512];
     if (!s->ranges || st == TUTTI_E_TIMEOUT) return st;
@@ -146,7 +147,8 @@ static void serve(tti_server *s, tti_request *r) {
         [TTI_TRAFFIC] = report_traffic};
     int64_t start = tti_now_ns();
     r->status = fns[r->kind](s, r);
-    if (r->status == TUTTI_E_NUMERICS && r->arrival.result.skipped && tti_server_leaves_out(s)) {
+    if (r->status == TUTTI_E_NUMERICS && r->arrival.result.skipped &&
+        tti_server_skips_nonfinite(s)) {
         tti_clear_error();
         r->status = TUTTI_OK;
     }
@@ -154,7 +156,7 @@ static void serve(tti_server *s, tti_request *r) {
     if (r->status != TUTTI_OK) snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
 }
 
-/* Called with the mutex held, like the functions up to the end of the thread. */
+/* Call this and the other functions of this section with the mutex held. */
 static bool grow_log(tti_server *s) {
     if (s->log_first == s->n_log) s->log_first = s->n_log = 0;
     if (s->n_log < s->cap_log) return true;
@@ -166,7 +168,7 @@ static bool grow_log(tti_server *s) {
     return true;
 }
 
-static void note_arrival(tti_server *s, tti_request *r) {
+static void record_arrival(tti_server *s, tti_request *r) {
     int64_t stale = r->arrival.step - 1 - r->arrival.version;
     if (r->status != TUTTI_OK) return;
     TTI_ASSERT(stale >= 0);
@@ -179,7 +181,7 @@ static void note_arrival(tti_server *s, tti_request *r) {
     snprintf(r->error, sizeof r->error, "parameter server: out of memory");
 }
 
-static void loop(tti_server *s) {
+static void serve_requests(tti_server *s) {
     for (;;) {
         while (!s->head && !s->stop)
             pthread_cond_wait(&s->work, &s->mutex); /* until destroy sets stop */
@@ -191,7 +193,7 @@ static void loop(tti_server *s) {
         serve(s, r);
         pthread_mutex_lock(&s->mutex);
         if (r->kind == TTI_PUSH || (r->kind == TTI_STEP && s->desc.n_backup > 0))
-            note_arrival(s, r);
+            record_arrival(s, r);
         if (r->kind == TTI_STEP) {
             for (int w = 0; w < s->desc.n_workers; w++) {
                 tti_served *worker = &s->worker[w];
@@ -239,11 +241,11 @@ static void *run_server(void *arg) {
     tti_server *s = arg;
     tutti_status st = set_up(s);
     pthread_mutex_lock(&s->mutex);
-    s->up = st;
-    if (st != TUTTI_OK) snprintf(s->up_error, sizeof s->up_error, "%s", tutti_last_error());
+    s->start_status = st;
+    if (st != TUTTI_OK) snprintf(s->start_error, sizeof s->start_error, "%s", tutti_last_error());
     s->is_up = true;
     pthread_cond_broadcast(&s->news);
-    if (st == TUTTI_OK) loop(s);
+    if (st == TUTTI_OK) serve_requests(s);
     pthread_mutex_unlock(&s->mutex);
     tti_exec_destroy(s->x);
     return NULL;
@@ -251,7 +253,7 @@ static void *run_server(void *arg) {
 
 /* ---- start ---- */
 
-/* Counts the pulls that each version must have before the next update. */
+/* Counts the pulls of each version that must happen before the next update. */
 static tutti_status count_pulls(tti_server *s) {
     const tti_server_desc *d = &s->desc;
     if (!d->replay) return TUTTI_OK;
@@ -279,21 +281,21 @@ tutti_status tti_server_start(tti_server *s) {
     pthread_mutex_lock(&s->mutex);
     while (!s->is_up)
         pthread_cond_wait(&s->news, &s->mutex); /* s->x is created on the server's thread */
-    tutti_status st = s->up;
+    tutti_status st = s->start_status;
     pthread_mutex_unlock(&s->mutex);
-    return st == TUTTI_OK ? st : tti_fail(st, "%s", s->up_error);
+    return st == TUTTI_OK ? st : tti_fail(st, "%s", s->start_error);
 }
 
 /* ---- synchronous steps: every worker pushes its partial sums, then pulls the parameters ---- */
 
-static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc, double inv_count,
-                           tti_step_result *result) {
+static tutti_status push_partials(tti_server *s, tti_exec *x, const tti_step_desc *desc,
+                                  double inv_count, tti_step_result *result) {
     const tti_setup *setup = tti_setup_of(x);
     int w = setup->desc.server_worker;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_partials == 0);
-    /* Workers may have been assigned other shards between two steps, when the threads read no
-     * partial sums. */
+    /* The shard map may have changed since the last step. No thread reads partial sums between two
+     * steps. */
     tti_sum_order order;
     if (!tti_shard_map_same(&s->shard_map, &setup->shard_map)) {
         TTI_ASSERT(s->n_arrived == 0);
@@ -339,7 +341,7 @@ static void copy_compute_thread(int compute_thread, void *arg) {
     c->hash += hash;
 }
 
-/* Copies the server's parameters to a worker's memory.  Nothing is applied before all workers have
+/* Copies the server's parameters to a worker's memory. They do not change before all workers have
  * pushed again. */
 static tutti_status copy_to_worker(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
@@ -365,7 +367,7 @@ tutti_status tti_server_push_step(tti_exec *x, const tti_step_desc *desc, double
     int64_t begin = tti_now_ns();
     tti_server_round_partials(x);
     pthread_mutex_lock(&s->mutex);
-    tutti_status st = arrive(s, x, desc, inv_count, result);
+    tutti_status st = push_partials(s, x, desc, inv_count, result);
     pthread_mutex_unlock(&s->mutex);
     TTI_TRY(st);
     tti_profile_rest(x, tti_instr_span(TTI_REPORT), begin);

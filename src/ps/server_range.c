@@ -1,10 +1,9 @@
 /* server_range.c - a process that owns a range of the parameters: executes commands of the first
  * process, and serves workers.
  *
- * The thread of the range executes the commands of the first process one after the other.  For each
- * worker of another process a thread receives its gradients and sends parameters.  That thread owns
- * the buffers of the worker until a gradient has been pushed, and again after parameters were
- * sent. */
+ * One thread executes the commands of the first process in order. For each worker of another
+ * process another thread receives gradients and sends parameters. This thread owns the worker's
+ * buffers until a gradient has been pushed, and again after parameters are ready. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@ typedef struct range_worker {
     int worker;
     tti_channel *channel; /* NULL: a worker of this process */
     float *params, *grads, *ema;
-    float *widened;  /* memory of grads if they arrive in 16 bits; owned, else NULL */
+    float *widened;  /* f32 memory of grads if they arrive in 16 bits, owned; else NULL */
     bool has_pushed; /* a gradient has arrived and is not applied yet */
     bool is_copied;  /* parameters are ready and not pulled yet */
     int64_t version;
@@ -33,14 +32,15 @@ typedef struct range_worker {
 
 struct tti_range_server {
     tti_server_desc desc;
-    const char *kind; /* how messages call the workers, see tti_server_kind */
+    const char *kind; /* how messages call the workers, see tti_server_worker_noun */
     int rank;
     size_t n_keys;
     tti_channel *control;
     tti_exec *x;
-    range_worker *workers;    /* [n_workers], owned */
-    range_worker **of_update; /* [n_workers], owned: scratch */
-    float *memory;            /* buffers of this process's worker */
+    range_worker *workers; /* [n_workers], owned */
+    range_worker *
+        *update_workers; /* [n_workers], owned: scratch, the workers of the current update */
+    float *memory;       /* buffers of this process's worker */
     pthread_t thread;
     bool has_thread;
     atomic_bool is_closing;
@@ -48,9 +48,9 @@ struct tti_range_server {
                         range's thread */
     pthread_mutex_t mutex; /* guards everything below and the flags of the workers */
     pthread_cond_t news;
-    bool is_up, has_ended; /* has_ended: no command follows */
-    tutti_status up;
-    char error[1024]; /* why it could not start */
+    bool is_up, has_ended; /* has_ended: no more commands are executed */
+    tutti_status start_status;
+    char error[1024]; /* error message if the start failed */
 };
 
 /* ---- commands ---- */
@@ -95,7 +95,7 @@ static tutti_status apply_terms(tti_range_server *h, const tti_wire_message *m, 
     tti_step_desc step = {
         .step = u->step, .lr = u->lr, .loss_scale = u->loss_scale, .n_rows = m->number[1]};
     tti_step_result result = {0};
-    terms t = {.h = h, .of = h->of_update};
+    terms t = {.h = h, .of = h->update_workers};
     tti_worker_set workers = {0};
     memcpy(workers.words, u->workers, (size_t)m->number[2] * sizeof u->workers[0]);
     pthread_mutex_lock(&h->mutex);
@@ -124,8 +124,9 @@ static tutti_status answer(tti_range_server *h, const tti_wire_message *m, unsig
     return tti_wire_send(h->control, m, areas);
 }
 
-static tutti_status receive_message(tti_range_server *h, unsigned may_carry, tti_wire_message *m) {
-    return tti_wire_recv(h->control, m, may_carry, TTI_NO_TIMEOUT, NULL);
+static tutti_status receive_message(tti_range_server *h, unsigned allowed_areas,
+                                    tti_wire_message *m) {
+    return tti_wire_recv(h->control, m, allowed_areas, TTI_NO_TIMEOUT, NULL);
 }
 
 static tutti_status join_range(void *range_server, double *values, size_t n_each) {
@@ -142,7 +143,7 @@ static tutti_status join_range(void *range_server, double *values, size_t n_each
     return TUTTI_OK;
 }
 
-/* The memory of parameters, state or averages of x. */
+/* Executes one command of the first process and answers it. */
 static tutti_status execute_command(tti_range_server *h, tti_wire_message *m) {
     switch (m->kind) {
         case TTI_WIRE_COPY: {
@@ -161,7 +162,7 @@ static tutti_status execute_command(tti_range_server *h, tti_wire_message *m) {
             return TUTTI_OK;
         }
         case TTI_WIRE_UPDATE: {
-            /* A failure is reported in the same way as a result. */
+            /* A failure is sent in the same way as a result. */
             tti_wire_message done = {.kind = TTI_WIRE_UPDATE};
             uint64_t hash = 0;
             tutti_status st = apply_terms(h, m, &hash);
@@ -193,11 +194,11 @@ static void execute_commands(tti_range_server *h) {
     tutti_status st;
     do {
         st = receive_message(h, 0, &m);
-        if (st == TUTTI_OK && m.kind == TTI_WIRE_BYE) return;
+        if (st == TUTTI_OK && m.kind == TTI_WIRE_DISCONNECT) return;
         if (st == TUTTI_OK) st = execute_command(h, &m);
     } while (st == TUTTI_OK);
     tti_wire_fail(&m, st, tutti_last_error());
-    /* the first process may be the lost one */
+    /* sending fails if the first process is lost */
     if (answer(h, &m, 0) != TUTTI_OK) tti_clear_error();
 }
 
@@ -213,7 +214,7 @@ static void *run_range(void *arg) {
     d->join_user = h;
     tutti_status st = tti_exec_create(d, &h->x);
     pthread_mutex_lock(&h->mutex);
-    h->up = st;
+    h->start_status = st;
     if (st != TUTTI_OK) snprintf(h->error, sizeof h->error, "%s", tutti_last_error());
     h->is_up = true;
     pthread_cond_broadcast(&h->news);
@@ -229,17 +230,17 @@ static void *run_range(void *arg) {
 
 /* ---- workers ---- */
 
-/* With the mutex held: waits until the range is no longer served, *is_there is true (unless NULL),
- * or the time is over. */
-static void wait_for(tti_range_server *h, const bool *is_there, int64_t wait_ms) {
+/* With the mutex held: waits at most wait_ms until *condition is true (if not NULL) or the range is
+ * no longer served. */
+static void wait_for(tti_range_server *h, const bool *condition, int64_t wait_ms) {
     int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
-    while (!h->has_ended && !(is_there && *is_there))
+    while (!h->has_ended && !(condition && *condition))
         if (tti_cond_wait_until(&h->news, &h->mutex, end_ns) != 0 && tti_now_ns() >= end_ns) break;
 }
 
-/* With the mutex held: waits until parameters of that version are in the range_worker. */
+/* With the mutex held: waits until the buffers of s contain parameters of that version. */
 static tutti_status wait_copied(tti_range_server *h, range_worker *s, int64_t version) {
-    wait_for(h, &s->is_copied, tti_wire_patience_ms(&h->desc));
+    wait_for(h, &s->is_copied, tti_wire_answer_timeout_ms(&h->desc));
     if (!s->is_copied)
         return tti_fail(
             TUTTI_E_PEER,
@@ -262,9 +263,9 @@ static void mark_pushed(range_worker *s) {
     pthread_mutex_unlock(&s->h->mutex);
 }
 
-/* Handles one request and sends its answer; false: no other request follows.  The first process
- * handles the loss of a worker, because it is notified too. */
-static bool attend_once(range_worker *s, tti_wire_message *m) {
+/* Handles one request and sends its answer; false: no other request follows. A lost worker is
+ * handled by the first process, which is notified too. */
+static bool serve_once(range_worker *s, tti_wire_message *m) {
     unsigned areas = 0;
     tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT, NULL);
     if (st != TUTTI_OK) return false;
@@ -282,10 +283,10 @@ static bool attend_once(range_worker *s, tti_wire_message *m) {
     return tti_wire_send(s->channel, m, st == TUTTI_OK ? areas : 0) == TUTTI_OK;
 }
 
-static void *attend(void *arg) {
+static void *serve_worker(void *arg) {
     range_worker *s = arg;
     tti_wire_message m;
-    while (attend_once(s, &m)) continue;
+    while (serve_once(s, &m)) continue;
     tti_clear_error();
     tti_channel_end(s->channel);
     return NULL;
@@ -356,13 +357,14 @@ static tutti_status start_threads(tti_range_server *h) {
     }
     TTI_TRY(start_thread(&h->thread, run_range, h, &h->has_thread));
     pthread_mutex_lock(&h->mutex);
-    while (!h->is_up) pthread_cond_wait(&h->news, &h->mutex); /* waits for the end of its start */
-    tutti_status st = h->up;
+    while (!h->is_up)
+        pthread_cond_wait(&h->news, &h->mutex); /* until the thread has started or failed */
+    tutti_status st = h->start_status;
     pthread_mutex_unlock(&h->mutex);
     if (st != TUTTI_OK) return tti_fail(st, "%s", h->error);
     for (int w = 0; w < h->desc.n_workers; w++) {
         range_worker *s = &h->workers[w];
-        if (s->channel) TTI_TRY(start_thread(&s->thread, attend, s, &s->has_thread));
+        if (s->channel) TTI_TRY(start_thread(&s->thread, serve_worker, s, &s->has_thread));
     }
     return TUTTI_OK;
 }
@@ -372,12 +374,12 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
                                      tti_range_server **out) {
     tti_range_server *h = calloc(1, sizeof *h);
     range_worker *workers = calloc((size_t)desc->n_workers, sizeof *workers);
-    range_worker **of_update = calloc((size_t)desc->n_workers, sizeof(range_worker *));
+    range_worker **update_workers = calloc((size_t)desc->n_workers, sizeof(range_worker *));
     *out = NULL;
-    if (!h || !workers || !of_update) {
+    if (!h || !workers || !update_workers) {
         free(h);
         free(workers);
-        free(of_update);
+        free(update_workers);
         for (int w = 0; w < desc->n_workers; w++) tti_channel_close(channels[w]);
         tti_channel_close(control);
         return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -389,7 +391,7 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
                             .n_keys = keys.last - keys.first,
                             .control = control,
                             .workers = workers,
-                            .of_update = of_update};
+                            .update_workers = update_workers};
     pthread_mutex_init(&h->mutex, NULL);
     tti_cond_init(&h->news);
     for (int w = 0; w < h->desc.n_workers; w++) {
@@ -413,7 +415,7 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
 void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     if (!h) return;
     if (h->has_thread && timeout_ms != TTI_NO_TIMEOUT) {
-        /* Without a time limit, a first process that hangs would block this one forever. */
+        /* Limits the wait: a first process that hangs must not block this one forever. */
         pthread_mutex_lock(&h->mutex);
         wait_for(h, NULL, timeout_ms);
         bool has_ended = h->has_ended;
@@ -433,7 +435,7 @@ void tti_range_server_close(tti_range_server *h, int timeout_ms) {
     pthread_mutex_destroy(&h->mutex);
     free(h->memory);
     free(h->workers);
-    free(h->of_update);
+    free(h->update_workers);
     free(h);
 }
 
@@ -447,11 +449,10 @@ struct tti_ranges {
     int n;
     bool is_lost;
     char why[768];              /* reason of the loss */
-    tti_channel **range_server; /* [n], owned; NULL for the first process */
-    uint64_t *hashes;           /* [n], owned: of an update */
+    tti_channel **range_server; /* [n], owned; entry 0, the first process, is NULL */
+    uint64_t *hashes;           /* [n], owned: hashes of an update, one per range */
     int *first_update;          /* [n + 1]: range r has blocks first .. next-1 */
-    bool by_model_rank; /* parts of a divided model, each with its own plan, instead of ranges of
-                           one plan */
+    bool by_model_rank; /* the ranges are parts of a divided model, each with its own plan */
 };
 
 /* ---- create and close ---- */
@@ -489,8 +490,8 @@ tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *c
 }
 
 void tti_ranges_close(tti_ranges *g) {
-    tti_wire_message m = {.kind = TTI_WIRE_BYE};
-    char kept[4096]; /* the original cause of the end, not its consequences */
+    tti_wire_message m = {.kind = TTI_WIRE_DISCONNECT};
+    char kept[4096]; /* the original error message, which later failures must not replace */
     if (!g) return;
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tutti_status st = TUTTI_OK;
@@ -509,7 +510,7 @@ bool tti_ranges_is_lost(const tti_ranges *g) { return g && g->is_lost; }
 
 /* ---- commands and answers ---- */
 
-/* Records the last failure as the reason why no command is executed from here on. */
+/* Records the last failure, after which no command is executed. */
 static void record_loss(tti_ranges *g) {
     if (!g->is_lost) snprintf(g->why, sizeof g->why, "%s", tutti_last_error());
     g->is_lost = true;
@@ -519,7 +520,7 @@ static tutti_status fail_if_lost(const tti_ranges *g) {
     return g->is_lost ? tti_fail(TUTTI_E_PEER, "%s", g->why) : TUTTI_OK;
 }
 
-/* Adds the range server to the text of the last failure. */
+/* Adds the name of the range server to the text of the last failure. */
 static tutti_status report_loss(tti_ranges *g, int r) {
     char text[512];
     snprintf(text, sizeof text, "%s", tutti_last_error());
@@ -530,22 +531,23 @@ static tutti_status report_loss(tti_ranges *g, int r) {
     return st;
 }
 
-static tutti_status order(tti_ranges *g, int r, const tti_wire_message *m, unsigned areas) {
+static tutti_status send_command(tti_ranges *g, int r, const tti_wire_message *m, unsigned areas) {
     tutti_status st = tti_wire_send(g->range_server[r], m, areas);
     return st == TUTTI_OK ? st : report_loss(g, r);
 }
 
-static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
+static tutti_status send_command_to_all(tti_ranges *g, const tti_wire_message *m) {
     TTI_TRY(fail_if_lost(g));
-    for (int r = 1; r < g->n; r++) TTI_TRY(order(g, r, m, 0));
+    for (int r = 1; r < g->n; r++) TTI_TRY(send_command(g, r, m, 0));
     return TUTTI_OK;
 }
 
-/* Receives a message of that kind, or the failure that its sender reports. */
-static tutti_status receive_answer(tti_ranges *g, int r, int64_t kind, unsigned may_carry,
+/* Receives a message of that kind, or returns the failure that range server r reports. */
+static tutti_status receive_answer(tti_ranges *g, int r, int64_t kind, unsigned allowed_areas,
                                    tti_wire_message *m) {
-    int timeout_ms = g->by_model_rank ? g->desc->timeout_ms : tti_wire_patience_ms(g->desc);
-    tutti_status st = tti_wire_recv(g->range_server[r], m, may_carry, timeout_ms, &g->desc->watch);
+    int timeout_ms = g->by_model_rank ? g->desc->timeout_ms : tti_wire_answer_timeout_ms(g->desc);
+    tutti_status st =
+        tti_wire_recv(g->range_server[r], m, allowed_areas, timeout_ms, &g->desc->watch);
     if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
         st = tti_fail(TUTTI_E_MISMATCH, "the answer does not match the request");
     if (st != TUTTI_OK) return report_loss(g, r);
@@ -557,7 +559,7 @@ tutti_status tti_ranges_copy(tti_ranges *g, const tti_request *r) {
     if (!g) return TUTTI_OK;
     tti_wire_message m = {.kind = TTI_WIRE_COPY,
                           .number = {r->worker, r->arrival.version, r->ema != NULL}};
-    return order_all(g, &m);
+    return send_command_to_all(g, &m);
 }
 
 tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, const tti_worker_set *workers) {
@@ -570,7 +572,7 @@ tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, const tti_wo
                                           .loss_scale = r->step.loss_scale,
                                           .inv_count = r->inv_count}};
     memcpy(m.more.update.workers, workers->words, (size_t)n_words * sizeof workers->words[0]);
-    return order_all(g, &m);
+    return send_command_to_all(g, &m);
 }
 
 tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
@@ -610,21 +612,22 @@ static tutti_status join_ranges(tti_ranges *g, double *values, size_t n_each) {
     }
     for (int r = 1; r < g->n; r++) {
         memcpy(tti_channel_area(g->range_server[r], TTI_WIRE_JOINED), values, n_bytes);
-        TTI_TRY(order(g, r, &m, 1u << TTI_WIRE_JOINED));
+        TTI_TRY(send_command(g, r, &m, 1u << TTI_WIRE_JOINED));
     }
     return TUTTI_OK;
 }
 
 tutti_status tti_ranges_join(tti_ranges *g, double *values, size_t n_each) {
     tutti_status st = join_ranges(g, values, n_each);
-    if (st != TUTTI_OK) record_loss(g); /* other servers wait for a message that will not be sent */
+    if (st != TUTTI_OK)
+        record_loss(g); /* the other servers now wait for a message that is never sent */
     return st;
 }
 
 /* ---- state ---- */
 
-static tutti_status ask(tti_ranges *g, int r, tti_wire_message *m) {
-    TTI_TRY(order(g, r, m, 0));
+static tutti_status send_request(tti_ranges *g, int r, tti_wire_message *m) {
+    TTI_TRY(send_command(g, r, m, 0));
     return receive_answer(g, r, TTI_WIRE_FETCH, 1u << TTI_WIRE_FETCHED, m);
 }
 
@@ -637,7 +640,7 @@ tutti_status tti_ranges_fetch(tti_ranges *g, int k, tti_range keys, float *to) {
             n = TTI_MIN(last - first, (size_t)TTI_FETCH_ELEMS);
             tti_wire_message m = {.kind = TTI_WIRE_FETCH,
                                   .number = {k, (int64_t)(first - theirs.first), (int64_t)n}};
-            TTI_TRY(ask(g, r, &m));
+            TTI_TRY(send_request(g, r, &m));
             memcpy(to + (first - keys.first),
                    tti_channel_area(g->range_server[r], TTI_WIRE_FETCHED), n * sizeof *to);
         }
@@ -650,7 +653,7 @@ tutti_status tti_ranges_traffic(tti_ranges *g, int64_t *bytes) {
     TTI_TRY(fail_if_lost(g));
     for (int r = 1; r < g->n; r++) {
         tti_wire_message m = {.kind = TTI_WIRE_FETCH, .number = {TTI_STATE_PARAMS, 0, 0}};
-        TTI_TRY(ask(g, r, &m));
+        TTI_TRY(send_request(g, r, &m));
         bytes[r] = m.number[3];
     }
     return TUTTI_OK;

@@ -1,4 +1,4 @@
-/* server_state.c - what every file of the server uses: failing, waiting and messages. */
+/* server_state.c - functions that all files of the server use: failures, waits and messages. */
 #include "ps/server_state.h"
 
 #include <math.h>
@@ -16,7 +16,9 @@ enum { WAIT_SLICE_MS = 50 };
 
 /* ---- the kind of workers ---- */
 
-const char *tti_server_kind(const tti_server *s) { return s->replica_group ? "replica" : "worker"; }
+const char *tti_server_worker_noun(const tti_server *s) {
+    return s->replica_group ? "replica" : "worker";
+}
 
 tti_exec *tti_server_exec(tti_server *s) { return tti_server_has_ranges(s) ? NULL : s->x; }
 
@@ -26,7 +28,7 @@ bool tti_server_is_async(const tti_server *s) {
     return s->desc.staleness != 0 || s->desc.n_backup > 0;
 }
 
-bool tti_server_leaves_out(const tti_server *s) {
+bool tti_server_skips_nonfinite(const tti_server *s) {
     return tti_server_is_async(s) && s->desc.exec.watch_gradients;
 }
 
@@ -55,20 +57,21 @@ void tti_server_fail(tti_server *s, tutti_status status, const char *text) {
     pthread_cond_broadcast(&s->news);
 }
 
-/* True if w has not arrived where the other worker waits, or still computes for it. */
-static bool holds_up(const tti_server *s, int w, int waits) {
-    if (w == waits || s->worker[w].is_dead) return false;
-    if (s->barrier.has_arrived[waits]) return !s->barrier.has_arrived[w];
+/* True if worker `waiter` waits for w, which still computes or has not arrived at the barrier. */
+static bool blocks_waiter(const tti_server *s, int w, int waiter) {
+    if (w == waiter || s->worker[w].is_dead) return false;
+    if (s->barrier.has_arrived[waiter]) return !s->barrier.has_arrived[w];
     return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_partials == 0;
 }
 
-/* The one of those workers that has computed for the longest time. */
-static const char *slowest(const tti_server *s, int waits, char text[32]) {
+/* Names the worker that has computed longest, of those for which worker `waiter` waits. */
+static const char *slowest(const tti_server *s, int waiter, char text[32]) {
     int found = -1;
     for (int w = 0; w < s->desc.n_workers; w++)
-        if (holds_up(s, w, waits) && (found < 0 || s->worker[w].version < s->worker[found].version))
+        if (blocks_waiter(s, w, waiter) &&
+            (found < 0 || s->worker[w].version < s->worker[found].version))
             found = w;
-    snprintf(text, 32, "%s %d", tti_server_kind(s), found);
+    snprintf(text, 32, "%s %d", tti_server_worker_noun(s), found);
     return found < 0 ? "the others" : text;
 }
 
@@ -80,16 +83,18 @@ tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64
         int64_t end_ns = tti_now_ns() + TTI_MIN(limit_ms, WAIT_SLICE_MS) * TTI_NS_PER_MS;
         tti_cond_wait_until(&s->news, &s->mutex, end_ns);
         if (tti_wait_clock_look(&clock, tti_delay_by(watch)) && !s->failed && !ready(s, w, arg)) {
-            /* The limit of ordinary waits may be a fraction of parallel.timeout_ms (server.c). */
+            /* Report the actual limit: for ordinary waits it may be less than parallel.timeout_ms
+             * (server.c). */
             bool is_phase = clock.kind == TTI_DELAY_PHASE;
-            char text[400], whom[32];
+            char text[400], slowest_text[32];
             tti_str why = {0};
             if (is_phase) (void)watch->find_busy(watch->user, &why);
             snprintf(text, sizeof text,
                      "parameter server: %s %d waited %lld ms for %s (the limit is %d ms, by "
                      "parallel.%s)%s%s",
-                     tti_server_kind(s), w,
-                     (long long)(clock.waited_ns[clock.kind] / TTI_NS_PER_MS), slowest(s, w, whom),
+                     tti_server_worker_noun(s), w,
+                     (long long)(clock.waited_ns[clock.kind] / TTI_NS_PER_MS),
+                     slowest(s, w, slowest_text),
                      is_phase ? clock.phase_timeout_ms : clock.timeout_ms,
                      is_phase ? "phase_timeout_ms" : "timeout_ms", is_phase ? "; " : "",
                      tti_str_text(&why));
@@ -111,7 +116,7 @@ void tti_server_put(tti_server *s, tti_request *r) {
     pthread_cond_signal(&s->work);
 }
 
-/* The server's thread completes a request even if workers fail, so this wait ends too. */
+/* This wait needs no timeout: the server's thread completes a request even if workers fail. */
 tutti_status tti_server_wait_served(tti_server *s, const tti_request *r) {
     while (!r->done) pthread_cond_wait(&s->news, &s->mutex);
     return r->status == TUTTI_OK ? TUTTI_OK : tti_fail(r->status, "%s", r->error);
@@ -122,8 +127,8 @@ static bool is_served(const tti_server *s, int w, int64_t n_before) {
     return s->n_steps > (uint64_t)n_before;
 }
 
-/* A worker that leaves after a failure frees its gradients, so it waits until no thread reads
- * them. */
+/* A worker that leaves after a failure frees its gradients, so it must first wait until no thread
+ * reads them. */
 tutti_status tti_server_wait_step(tti_server *s, int w) {
     int64_t n_before = (int64_t)s->n_steps;
     int n_needed = s->desc.n_workers - s->desc.n_backup;
@@ -155,13 +160,13 @@ static bool has_count(const tti_wire_message *m) {
            m->number[2] <= TTI_SET_WORDS;
 }
 
-/* number[2]: words of each set, 0 in a request. */
+/* number[2] is the number of words of each set, 0 in a request. */
 void tti_wire_put_members(tti_wire_message *m, const tti_members *members, int n_workers) {
     int n_words = tti_set_n_words(n_workers);
     int64_t *to = m->more.values + m->number[0];
     m->number[2] = n_words;
     memcpy(to, members->all.words, (size_t)n_words * sizeof *to);
-    memcpy(to + n_words, members->able.words, (size_t)n_words * sizeof *to);
+    memcpy(to + n_words, members->live.words, (size_t)n_words * sizeof *to);
 }
 
 void tti_wire_get_members(const tti_wire_message *m, tti_members *members) {
@@ -169,7 +174,7 @@ void tti_wire_get_members(const tti_wire_message *m, tti_members *members) {
     const int64_t *from = m->more.values + m->number[0];
     *members = (tti_members){0};
     memcpy(members->all.words, from, n_words * sizeof *from);
-    memcpy(members->able.words, from + n_words, n_words * sizeof *from);
+    memcpy(members->live.words, from + n_words, n_words * sizeof *from);
 }
 
 static bool has_words(const tti_wire_message *m) {
@@ -181,7 +186,7 @@ size_t tti_wire_bytes(const tti_wire_message *m) {
         case TTI_WIRE_GRADIENT:
             return HEAD_BYTES + sizeof m->more.arrival;
         case TTI_WIRE_LEAVE:
-        case TTI_WIRE_WHY:
+        case TTI_WIRE_REPORT:
         case TTI_WIRE_FAIL:
             return HEAD_BYTES + sizeof m->more.text;
         case TTI_WIRE_UPDATE:
@@ -195,7 +200,7 @@ size_t tti_wire_bytes(const tti_wire_message *m) {
     }
 }
 
-static bool makes_sense(const tti_wire_message *m) {
+static bool is_valid(const tti_wire_message *m) {
     const tti_arrival *a = &m->more.arrival;
     switch (m->kind) {
         case TTI_WIRE_OPEN:
@@ -219,10 +224,10 @@ static bool makes_sense(const tti_wire_message *m) {
 
 tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes) {
     if (n_bytes < (size_t)HEAD_BYTES || m->kind <= TTI_WIRE_NONE || m->kind >= TTI_N_WIRE_KINDS ||
-        n_bytes != tti_wire_bytes(m) || !makes_sense(m))
+        n_bytes != tti_wire_bytes(m) || !is_valid(m))
         return tti_fail(TUTTI_E_MISMATCH,
                         "parameter server: %zu bytes that are not one of its messages", n_bytes);
-    if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_WHY || m->kind == TTI_WIRE_FAIL)
+    if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_REPORT || m->kind == TTI_WIRE_FAIL)
         m->more.text[TTI_WIRE_TEXT - 1] = '\0';
     return TUTTI_OK;
 }
@@ -231,16 +236,16 @@ tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m, unsi
     return tti_channel_send(channel, m, tti_wire_bytes(m), areas);
 }
 
-tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned may_carry,
+tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned allowed_areas,
                            int timeout_ms, const tti_phase_watch *watch) {
     size_t n_bytes = sizeof *m;
     if (watch) TTI_TRY(tti_channel_await(channel, timeout_ms, watch));
-    TTI_TRY(tti_channel_recv(channel, m, &n_bytes, may_carry, timeout_ms));
+    TTI_TRY(tti_channel_recv(channel, m, &n_bytes, allowed_areas, timeout_ms));
     return tti_wire_check(m, n_bytes);
 }
 
-int tti_wire_patience_ms(const tti_server_desc *desc) {
-    if (desc->answer_ms > 0) return desc->answer_ms;
+int tti_wire_answer_timeout_ms(const tti_server_desc *desc) {
+    if (desc->answer_timeout_ms > 0) return desc->answer_timeout_ms;
     return TTI_MIN(desc->timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
 }
 

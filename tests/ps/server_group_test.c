@@ -25,7 +25,7 @@ typedef struct replica_group {
     tti_plan *plans[GRID_MOST];
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals, n_held;
-    tti_held *held;
+    tti_range_traffic *held;
     float *params, *state; /* of the whole, in the places of its plan */
     uint64_t hash;
 } replica_group;
@@ -77,7 +77,7 @@ static const char *keep(replica_group *t, tti_exec *exec, int rank) {
     t->hash = hash;
     while (tti_server_next(tti_setup_of(exec)->desc.server, &t->arrivals[t->n_arrivals]))
         t->n_arrivals++;
-    COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, &t->held, &t->n_held));
+    COMM_OK(tti_server_range_traffic(tti_setup_of(exec)->desc.server, &t->held, &t->n_held));
     const char *failure = keep_array(exec, t->whole, TTI_STATE_PARAMS, t->params);
     if (!failure) failure = keep_array(exec, t->whole, 0, t->state);
     if (!failure) COMM_OK(tti_exec_serve_end(exec));
@@ -135,7 +135,7 @@ static const char *rank_of_replica_group(tutti_comm *comm, void *arg) {
     tti_server_desc d = desc_of(t, tti_mesh_model_rank(&t->size, &mesh.at));
     COMM_OK(tti_server_create_divided(&d, comm, &t->size, &server));
     COMM_TRUE(tti_server_has_processes(server) && tti_server_has_ranges(server));
-    COMM_TRUE(tti_server_speaks(server) == (rank % tti_mesh_n_model(&t->size) == 0));
+    COMM_TRUE(tti_server_sends_requests(server) == (rank % tti_mesh_n_model(&t->size) == 0));
     d.exec.mesh = &mesh;
     d.exec.server = server;
     d.exec.server_worker = mesh.at.data;

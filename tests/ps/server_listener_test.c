@@ -34,7 +34,7 @@ static const char *synchronize(apart *a, tti_exec *exec, int rank) {
     tti_members members;
     COMM_OK(tti_server_combine(exec, TTI_COMBINE_SUM, sums, 3, &members));
     if (rank == 0) memcpy(a->sums, sums, sizeof sums);
-    COMM_TRUE(sums[0] == 0.25 && tti_set_is_within(&members.all, &members.able));
+    COMM_TRUE(sums[0] == 0.25 && tti_set_is_within(&members.all, &members.live));
     COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, &largest, 1, &members));
     COMM_TRUE(largest == INT64_MAX);
     if (rank == 0) a->members = members;

@@ -28,7 +28,7 @@ typedef struct range_servers {
     const char *text; /* all hear it instead of coming to the end */
     tti_arrival arrivals[MAX_UPDATES];
     int n_arrivals, n_held;
-    tti_held *held;
+    tti_range_traffic *held;
     float *ema[N_RANKS];
 } range_servers;
 
@@ -81,7 +81,8 @@ static const char *keep(range_servers *s, tti_exec *exec, int rank) {
     s->ema[rank] = malloc(n_bytes);
     memcpy(s->ema[rank], tti_exec_ema(exec), n_bytes);
     COMM_OK(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members)); /* all have them */
-    if (rank == 0) COMM_OK(tti_server_held(tti_setup_of(exec)->desc.server, &s->held, &s->n_held));
+    if (rank == 0)
+        COMM_OK(tti_server_range_traffic(tti_setup_of(exec)->desc.server, &s->held, &s->n_held));
     if (s->also) {
         const char *failure = s->also(s, exec);
         if (failure) return failure;

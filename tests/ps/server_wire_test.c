@@ -31,7 +31,7 @@ T_CASE(sets_of_workers) {
     m.number[0] = 3;
     m.more.values[2] = 77;
     for (int w = 0; w < 130; w += 3) tti_set_add(&sent.all, w);
-    tti_set_add(&sent.able, 129);
+    tti_set_add(&sent.live, 129);
     tti_wire_put_members(&m, &sent, 130);
     T_EQ(tti_wire_bytes(&m), (5 + 3 + 2 * 3) * sizeof(int64_t));
     T_OK(tti_wire_check(&m, tti_wire_bytes(&m)));
@@ -41,7 +41,7 @@ T_CASE(sets_of_workers) {
     T_EQ(tti_set_count(&got.all), 44);
     T_EQ(tti_set_count_below(&got.all, 64), 22);
     T_EQ(tti_set_count_below(&got.all, 129), 43);
-    assert_true(tti_set_is_within(&got.able, &got.all) && !tti_set_is_within(&got.all, &got.able));
+    assert_true(tti_set_is_within(&got.live, &got.all) && !tti_set_is_within(&got.all, &got.live));
     m.number[2] = TTI_SET_WORDS + 1;
     T_FAILS(tti_wire_check(&m, sizeof m), TUTTI_E_MISMATCH, "not one of its messages");
     m = message(TTI_WIRE_UPDATE);
@@ -95,7 +95,7 @@ T_CASE(what_cannot_be) {
 
 T_CASE(texts_end) {
     T_UNUSED;
-    static const int64_t kinds[] = {TTI_WIRE_FAIL, TTI_WIRE_LEAVE, TTI_WIRE_WHY};
+    static const int64_t kinds[] = {TTI_WIRE_FAIL, TTI_WIRE_LEAVE, TTI_WIRE_REPORT};
     for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
         tti_wire_message m = message(kinds[i]);
         memset(m.more.text, 'x', sizeof m.more.text);

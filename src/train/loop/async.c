@@ -243,10 +243,10 @@ static tutti_status report_until_stop(const tti_async_desc *d, int64_t *requeste
 /* Reports the range and the traffic of each server. */
 static tutti_status report_range_servers(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
-    tti_held *held;
+    tti_range_traffic *held;
     int n;
     if (!tti_server_has_processes(server)) return TUTTI_OK;
-    TTI_TRY(tti_server_held(server, &held, &n));
+    TTI_TRY(tti_server_range_traffic(server, &held, &n));
     tutti_status st = tti_reporter_range_servers(d->reporter, step, held, n);
     free(held);
     return st;
@@ -330,7 +330,7 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     size_t n = (size_t)n_batches * 3;
     double *all = calloc(n + 1, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    bool adds_sums = !exec || tti_server_speaks(tti_exec_server(exec));
+    bool adds_sums = !exec || tti_server_sends_requests(tti_exec_server(exec));
     for (int64_t i = 0; i < n_batches && adds_sums; i++) {
         all[3 * i] = sums[i].loss_sum;
         all[3 * i + 1] = sums[i].count;
@@ -354,7 +354,7 @@ tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
     int worker = tti_exec_server_worker(exec);
     if (!tti_server_has_processes(server)) {
         *out = (tti_async_seat){0};
-        tti_server_place(exec, &out->index, &out->n_present);
+        tti_server_eval_batches(exec, &out->index, &out->n_present);
         return TUTTI_OK;
     }
     TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
@@ -362,9 +362,9 @@ tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
     /* With backup workers each worker, even one that has left, has its shards of every batch. */
     int first, last;
     if (tti_server_shards(server, 0, 1, &first, &last)) return TUTTI_OK;
-    out->able = members.able;
-    out->n_present = tti_set_count(&members.able);
+    out->live = members.live;
+    out->n_present = tti_set_count(&members.live);
     out->index =
-        tti_set_has(&members.able, worker) ? tti_set_count_below(&members.able, worker) : -1;
+        tti_set_has(&members.live, worker) ? tti_set_count_below(&members.live, worker) : -1;
     return TUTTI_OK;
 }

@@ -77,7 +77,7 @@ tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm);
 typedef struct tti_async_seat {
     int index, n_present;
     bool has_processes; /* workers are processes, of which these take part */
-    tti_worker_set able;
+    tti_worker_set live;
 } tti_async_seat;
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
 

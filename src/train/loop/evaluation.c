@@ -170,10 +170,10 @@ static tutti_status eval_own_batches(tti_evaluation *e, tti_loader *loader) {
             tti_loader_seek(loader, 0, t);
             st = eval_batch(e, loader, &sums[t]);
         }
-        if (st == TUTTI_OK && seat.has_processes) st = eval_for_dead(e, &seat.able, sums);
+        if (st == TUTTI_OK && seat.has_processes) st = eval_for_dead(e, &seat.live, sums);
         if (st == TUTTI_OK)
             st = tti_async_add_sums(e->exec, e->comm, sums, n, &e->sums.all, &members);
-    } while (st == TUTTI_OK && !tti_set_is_within(&seat.able, &members));
+    } while (st == TUTTI_OK && !tti_set_is_within(&seat.live, &members));
     free(sums);
     e->sums.n_rows = tutti_dataset_get_info(e->b->test)->n_samples;
     return st;

@@ -394,8 +394,8 @@ tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
     return end_record(r);
 }
 
-tutti_status tti_reporter_range_servers(tti_reporter *r, int64_t step, const tti_held *held,
-                                        int n) {
+tutti_status tti_reporter_range_servers(tti_reporter *r, int64_t step,
+                                        const tti_range_traffic *held, int n) {
     if (!r->active) return TUTTI_OK;
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "servers");

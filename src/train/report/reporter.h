@@ -101,7 +101,8 @@ tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
                                     const int64_t bins[TTI_STALENESS_BINS], int64_t n_left_out);
 
 /* Reports the traffic of the first n processes, which are the servers. */
-tutti_status tti_reporter_range_servers(tti_reporter *r, int64_t step, const tti_held *held, int n);
+tutti_status tti_reporter_range_servers(tti_reporter *r, int64_t step,
+                                        const tti_range_traffic *held, int n);
 
 /* Reports how many gradients of each worker were too late so far, [n_workers]. */
 tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts);
