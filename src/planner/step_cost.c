@@ -122,7 +122,7 @@ static void add_instr(const tti_step_worker *w, const tti_calibration *c,
         case TTI_UPDATE_BLOCKS:
             cost->n_updates += share;
             return;
-        case TTI_SUM_TIED:
+        case TTI_REDUCE_TIED_GRADS:
             cost->sums_tied = true;
             return;
         default: /* SEND and RECV: stage_sim.c; JOIN and TIME_STAGES are small; HASH is in UPDATE */

@@ -542,7 +542,7 @@ tutti_status tti_device_sum_through_host(tti_exec *x, tti_device_set *set) {
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* fails if a stage is lost */
     tti_exec_note(setup, &set->desc, "reduce");
     TTI_TRY(tti_device_host_staged_grads(d->host_staged));
-    if (d->pipe && setup->n_ranks == 1) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+    if (d->pipe && setup->n_ranks == 1) TTI_TRY(tti_device_pipe_reduce_tied_grads(d->pipe));
     TTI_TRY(tti_device_host_staged_sums(d->host_staged, d->sums, set->desc.vote));
     return tti_exec_compare_hashes(x, set->desc.step);
 }
@@ -556,7 +556,7 @@ static tutti_status run_step(tti_exec *x, tti_device_set *set) {
         TTI_TRY(tti_device_put_begin(x, set));
         TTI_TRY(tti_device_run_shards(x, set));
         if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe));
-        if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+        if (d->pipe) TTI_TRY(tti_device_pipe_reduce_tied_grads(d->pipe));
         TTI_TRY(tti_device_server_bring(d->server));
         return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
     }

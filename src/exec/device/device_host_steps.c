@@ -28,7 +28,7 @@ tutti_status tti_device_local_add_parts(tti_exec *x) {
     tti_exec_device *d = tti_device_of(x);
     double no_votes = 0;
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* fails if a stage is lost */
-    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+    if (d->pipe) TTI_TRY(tti_device_pipe_reduce_tied_grads(d->pipe));
     TTI_TRY(tti_device_host_staged_copy_sums(d->host_staged, d->sums));
     int64_t start = tti_now_ns();
     TTI_TRY(tti_divided_sums(setup->divided, tti_exec_sums(x), tti_n_shard_sums(setup), &no_votes));

@@ -1,17 +1,18 @@
 /* device_pipe.c - launches the pipeline schedule of a stage on a device.
  *
- * If devices are connected (device_p2p.h) the host launches all segments of a step without waiting:
- * each begins by receiving its inputs, and its results are written to the readers' memory while the
- * next segments compute.  The first step and the first evaluation go through the host: a kernel
- * that waits for a peer must not run while another one is being loaded.
+ * If devices are connected (device_p2p.h) the host launches all segments of a step without waiting.
+ * A segment first waits on the device for its inputs; its results are written to the memory of
+ * their readers while the next segments compute. The first step and the first evaluation use the
+ * path through the host: a kernel that waits for a peer must not run while another kernel is being
+ * loaded.
  *
- * Through the host each segment is launched when its inputs have arrived.  Values are copied
- * concurrently: in by the copy queue, to separate memory for each slot of the mailbox; out by the
- * third queue to pinned memory, and from there to the reader's slot.  The results of a segment are
- * sent while the next segment computes, unless that segment waits for another stage: then they are
- * sent first, because that stage may be waiting for them.  The order does not affect the bits.
- * Memory on the device is overwritten by a copy that waits for all segments but the newest, and for
- * that one too if it reads the memory. */
+ * On the path through the host, a segment is launched when its inputs have arrived. Copies overlap
+ * with kernels: the copy queue copies inputs to device memory, which is separate for each mailbox
+ * slot. The communication queue copies results to pinned memory, and the host copies them to the
+ * reader's slot. The results of a segment are sent while the next segment computes. If the next
+ * segment waits for another stage they are sent first, because that stage may be waiting for them.
+ * The order does not affect the bits. A copy into device memory waits for all segments but the
+ * newest, and for the newest too if it reads that memory. */
 #include "exec/device/device_step.h"
 
 #include <limits.h>
@@ -22,31 +23,31 @@
 #include "exec/worker/worker.h"
 
 /* Buffers at one end of a stage boundary for transfers through the host. */
-typedef struct end_room {
-    void **places; /* pinned [2], used by segments in turn; NULL: values arrive at this end */
-    int *reader;   /* [depth]: the number of the last segment that read the slot */
-} end_room;
+typedef struct boundary_buffers {
+    void **staging; /* pinned [2], used alternately; NULL: this end receives values */
+    int *reader;    /* [depth]: number of the last segment that reads the slot */
+} boundary_buffers;
 
 /* For joined shards: a range of steps that every shard runs before any shard continues. */
-typedef struct stretch {
+typedef struct step_range {
     int segment;
     tti_range steps;
     int join; /* index in x->syncs of the join after the steps; -1: none */
-} stretch;
+} step_range;
 
-typedef struct side_room {
+typedef struct side_buffers {
     tti_pipe_side *side;
-    stretch *stretches; /* [n_stretches], for programs with joins */
-    int n_stretches;
-    end_room *in, *out; /* [side->n_in], [side->n_out] */
-    int *put;     /* [in flight][segments]: event after its messages were launched; -1: none */
-    bool has_run; /* all kernels are loaded */
-} side_room;
+    step_range *step_ranges; /* [n_step_ranges], for programs with joins */
+    int n_step_ranges;
+    boundary_buffers *in, *out; /* [side->n_in], [side->n_out] */
+    int *sent_event; /* [in flight][segments]: event after its messages are sent; -1: none */
+    bool has_run;    /* all kernels are loaded */
+} side_buffers;
 
 /* The segment that runs now. */
 typedef struct segment {
     tti_pipe_action action;
-    int number; /* index in the order of the step */
+    int number; /* position in the schedule of the step */
     tti_instance *instance;
     tti_range steps; /* all steps of the segment, or those between two joins */
 } segment;
@@ -55,21 +56,21 @@ struct tti_device_pipe {
     tti_exec *x;
     const tti_device_ops *ops;
     tti_device_p2p *p2p;
-    side_room train, eval;
+    side_buffers train, eval;
     bool has_failed;
-    int first_timestamp; /* in the last step: one at its begin, then a pair per segment, or per part
-                            of a segment between two joins */
+    int first_timestamp; /* of the last step: one timestamp at its beginning, then a pair per
+                            segment, or per part of a segment between two joins */
     int n_timed;         /* number of pairs */
-    void *pinned; /* pinned slots of the mailbox; NULL: they cannot be pinned, and copies are slower
-                   */
-    float *shared; /* pinned [longest]: a gradient that other stages add to through the host; NULL:
-                      not used yet */
+    void *pinned; /* the mailbox slots, which are pinned; NULL: they cannot be pinned, so copies are
+                     slower */
+    float *shared; /* pinned, with room for the longest tied gradient, which is all-reduced through
+                      the host; NULL: not used yet */
 };
 
 typedef struct pipe_step {
     tti_device_pipe *pipe;
     const tti_device_pipe_step *desc;
-    side_room *room;
+    side_buffers *buffers;
     segment unsent; /* instance NULL: nothing to send */
     int n_runs;     /* runs of kernels between joins so far */
 } pipe_step;
@@ -78,12 +79,13 @@ enum { N_TURNS = 2 };
 
 /* ---- memory ---- */
 
-static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end, end_room *room) {
-    room->places = calloc(N_TURNS, sizeof *room->places);
-    if (!room->places) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end,
+                                boundary_buffers *buffers) {
+    buffers->staging = calloc(N_TURNS, sizeof *buffers->staging);
+    if (!buffers->staging) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < N_TURNS; i++) {
-        room->places[i] = setup->desc.backend->device->memory.alloc_host(end->n_bytes);
-        if (!room->places[i])
+        buffers->staging[i] = setup->desc.backend->device->memory.alloc_host(end->n_bytes);
+        if (!buffers->staging[i])
             return tti_fail(TUTTI_E_NOMEM, "pipeline: cannot allocate %zu bytes for a value",
                             end->n_bytes);
     }
@@ -91,44 +93,47 @@ static tutti_status make_pinned(const tti_setup *setup, const tti_pipe_end *end,
 }
 
 /* Adds a range of steps, split where parameter or gradient buffers change. */
-static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
+static void add_step_ranges(const tti_exec *x, side_buffers *buffers, step_range t) {
     int first = (int)t.steps.first, last = (int)t.steps.last, stop;
     for (; (stop = tti_sharded_next_stop(tti_sharded_of(x), first, last)) < last; first = stop)
-        room->stretches[room->n_stretches++] =
-            (stretch){t.segment, {(size_t)first, (size_t)stop}, -1};
+        buffers->step_ranges[buffers->n_step_ranges++] =
+            (step_range){t.segment, {(size_t)first, (size_t)stop}, -1};
     t.steps.first = (size_t)first;
-    room->stretches[room->n_stretches++] = t;
+    buffers->step_ranges[buffers->n_step_ranges++] = t;
 }
 
-static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room) {
+static tutti_status alloc_buffers(tti_exec *x, tti_pipe_side *side, side_buffers *buffers) {
     const tti_setup *setup = tti_setup_of(x);
-    room->side = side;
-    room->in = calloc((size_t)side->n_in + 1, sizeof *room->in);
-    room->out = calloc((size_t)side->n_out + 1, sizeof *room->out);
-    room->put = calloc((size_t)(setup->n_in_flight * side->program->n_segments), sizeof *room->put);
-    if (!room->in || !room->out || !room->put)
+    buffers->side = side;
+    buffers->in = calloc((size_t)side->n_in + 1, sizeof *buffers->in);
+    buffers->out = calloc((size_t)side->n_out + 1, sizeof *buffers->out);
+    buffers->sent_event = calloc((size_t)(setup->n_in_flight * side->program->n_segments),
+                                 sizeof *buffers->sent_event);
+    if (!buffers->in || !buffers->out || !buffers->sent_event)
         return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < side->n_in; i++) {
-        room->in[i].reader = calloc((size_t)side->in[i].depth, sizeof(int));
-        if (!room->in[i].reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+        buffers->in[i].reader = calloc((size_t)side->in[i].depth, sizeof(int));
+        if (!buffers->in[i].reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     }
-    for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(setup, &side->out[i], &room->out[i]));
-    if (!tti_pipe_of(x)->stages->is_joined || room->side->program != &setup->desc.plan->shard)
+    for (int i = 0; i < side->n_out; i++)
+        TTI_TRY(make_pinned(setup, &side->out[i], &buffers->out[i]));
+    if (!tti_pipe_of(x)->stages->is_joined || buffers->side->program != &setup->desc.plan->shard)
         return TUTTI_OK;
-    int n_most = setup->desc.plan->shard.n_steps + room->side->program->n_segments + setup->syncs.n;
-    room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
-    if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    const tti_program *program = room->side->program;
+    int max_ranges =
+        setup->desc.plan->shard.n_steps + buffers->side->program->n_segments + setup->syncs.n;
+    buffers->step_ranges = calloc((size_t)max_ranges, sizeof *buffers->step_ranges);
+    if (!buffers->step_ranges) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    const tti_program *program = buffers->side->program;
     for (int p = 0; p < program->n_segments; p++) {
         size_t first = (size_t)program->segment_first[p],
                last = (size_t)program->segment_first[p + 1];
         for (int i = 0; i < setup->syncs.n; i++) {
             size_t join = (size_t)setup->syncs.step[i];
             if (join < first || join >= last) continue;
-            add_stretches(x, room, (stretch){p, {first, join}, i});
+            add_step_ranges(x, buffers, (step_range){p, {first, join}, i});
             first = join + 1;
         }
-        add_stretches(x, room, (stretch){p, {first, last}, -1});
+        add_step_ranges(x, buffers, (step_range){p, {first, last}, -1});
     }
     return TUTTI_OK;
 }
@@ -149,28 +154,28 @@ tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
         tti_clear_error();
     TTI_TRY(tti_device_p2p_create(x, &pipe->p2p));
     tti_device_of(x)->p2p = pipe->p2p;
-    TTI_TRY(make_room(x, &tti_pipe_of(x)->train, &pipe->train));
-    return tti_pipe_of(x)->eval.program ? make_room(x, &tti_pipe_of(x)->eval, &pipe->eval)
+    TTI_TRY(alloc_buffers(x, &tti_pipe_of(x)->train, &pipe->train));
+    return tti_pipe_of(x)->eval.program ? alloc_buffers(x, &tti_pipe_of(x)->eval, &pipe->eval)
                                         : TUTTI_OK;
 }
 
-static void release_room(const tti_device_pipe *pipe, side_room *room) {
-    for (int i = 0; room->in && i < room->side->n_in; i++) free(room->in[i].reader);
-    for (int i = 0; room->out && i < room->side->n_out; i++) {
-        for (int k = 0; room->out[i].places && k < N_TURNS; k++)
-            pipe->ops->memory.release_host(room->out[i].places[k]);
-        free(room->out[i].places);
+static void free_buffers(const tti_device_pipe *pipe, side_buffers *buffers) {
+    for (int i = 0; buffers->in && i < buffers->side->n_in; i++) free(buffers->in[i].reader);
+    for (int i = 0; buffers->out && i < buffers->side->n_out; i++) {
+        for (int k = 0; buffers->out[i].staging && k < N_TURNS; k++)
+            pipe->ops->memory.release_host(buffers->out[i].staging[k]);
+        free(buffers->out[i].staging);
     }
-    free(room->in);
-    free(room->out);
-    free(room->put);
-    free(room->stretches);
+    free(buffers->in);
+    free(buffers->out);
+    free(buffers->sent_event);
+    free(buffers->step_ranges);
 }
 
 void tti_device_pipe_destroy(tti_device_pipe *pipe) {
     if (!pipe) return;
-    release_room(pipe, &pipe->train);
-    release_room(pipe, &pipe->eval);
+    free_buffers(pipe, &pipe->train);
+    free_buffers(pipe, &pipe->eval);
     tti_device_p2p_destroy(pipe->p2p);
     if (pipe->pinned) pipe->ops->memory.unpin(pipe->pinned);
     if (pipe->shared) pipe->ops->memory.release_host(pipe->shared);
@@ -189,7 +194,7 @@ void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {
 
 static tutti_status copy_out(pipe_step *s, const segment *p) {
     const tti_device_ops *ops = s->pipe->ops;
-    const tti_pipe_side *side = s->room->side;
+    const tti_pipe_side *side = s->buffers->side;
     int turn = p->number % N_TURNS;
     bool any = false;
     for (int i = 0; i < side->n_out; i++) {
@@ -198,7 +203,7 @@ static tutti_status copy_out(pipe_step *s, const segment *p) {
         if (!any) TTI_TRY(ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COMM));
         any = true;
-        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMM, s->room->out[i].places[turn],
+        TTI_TRY(ops->queues.copy(TTI_QUEUE_COMM, s->buffers->out[i].staging[turn],
                                  tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
@@ -210,7 +215,7 @@ static tutti_status copy_out(pipe_step *s, const segment *p) {
 
 /* Sends the results of the previous segment when the device has computed them. */
 static tutti_status send(pipe_step *s, const segment *p) {
-    const tti_pipe_side *side = s->room->side;
+    const tti_pipe_side *side = s->buffers->side;
     int turn = p->number % N_TURNS;
     if (!p->instance) return TUTTI_OK;
     TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_OUT + turn));
@@ -218,7 +223,8 @@ static tutti_status send(pipe_step *s, const segment *p) {
         const tti_pipe_end *end = &side->out[i];
         if (end->segment != p->action.segment) continue;
         int slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.micro_group, 0);
-        TTI_TRY(tti_mailbox_put(tti_pipe_of(s->pipe->x)->box, slot, s->room->out[i].places[turn]));
+        TTI_TRY(
+            tti_mailbox_put(tti_pipe_of(s->pipe->x)->box, slot, s->buffers->out[i].staging[turn]));
     }
     return TUTTI_OK;
 }
@@ -229,8 +235,8 @@ static bool begins_with(const tti_pipe_end *end, const segment *p) {
     return end->segment == p->action.segment;
 }
 
-static bool is_there(const pipe_step *s, const segment *p) {
-    const tti_pipe_side *side = s->room->side;
+static bool inputs_arrived(const pipe_step *s, const segment *p) {
+    const tti_pipe_side *side = s->buffers->side;
     for (int i = 0; i < side->n_in; i++)
         if (begins_with(&side->in[i], p) &&
             !tti_mailbox_is_full(
@@ -242,20 +248,20 @@ static bool is_there(const pipe_step *s, const segment *p) {
 
 static tutti_status receive_all(const pipe_step *s, const segment *p) {
     const tti_device_ops *ops = s->pipe->ops;
-    const tti_pipe_side *side = s->room->side;
+    const tti_pipe_side *side = s->buffers->side;
     bool any = false;
     for (int i = 0; i < side->n_in; i++) {
         if (begins_with(&side->in[i], p)) {
-            /* Copies a value of another stage to its memory, unless the previous segment still
-             * reads that memory. */
-            const tti_pipe_end *end = &s->room->side->in[i];
-            end_room *room = &s->room->in[i];
+            /* Copies a value of another stage to device memory, after the previous segment if that
+             * segment reads the same memory. */
+            const tti_pipe_end *end = &s->buffers->side->in[i];
+            boundary_buffers *buffers = &s->buffers->in[i];
             int at = p->action.micro_group % end->depth,
                 slot = tti_pipe_slot(tti_setup_of(s->pipe->x), end, p->action.micro_group, 0);
             void *to = tti_device_p2p_address(s->pipe->p2p, slot);
             const void *data;
             TTI_TRY(tti_mailbox_wait(tti_pipe_of(s->pipe->x)->box, slot, &data));
-            if (room->reader[at] == p->number - 1)
+            if (buffers->reader[at] == p->number - 1)
                 TTI_TRY(ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
             if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
             TTI_TRY(ops->queues.copy(TTI_QUEUE_COPY, to, data, end->n_bytes));
@@ -263,7 +269,7 @@ static tutti_status receive_all(const pipe_step *s, const segment *p) {
         }
         any = any || begins_with(&side->in[i], p);
         if (side->in[i].last_segment == p->action.segment)
-            s->room->in[i].reader[p->action.micro_group % side->in[i].depth] = p->number;
+            s->buffers->in[i].reader[p->action.micro_group % side->in[i].depth] = p->number;
     }
     if (!any) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_instr_span(TTI_RECV), -1));
@@ -271,10 +277,10 @@ static tutti_status receive_all(const pipe_step *s, const segment *p) {
     return ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
 
-/* Releases the slots whose memory has no more readers.  Earlier another value could overwrite that
- * memory. */
+/* Releases the slots whose device memory has no more readers. Until then the sender must not
+ * overwrite it. */
 static tutti_status free_slots(const pipe_step *s, const segment *p) {
-    const tti_pipe_side *side = s->room->side;
+    const tti_pipe_side *side = s->buffers->side;
     for (int i = 0; i < side->n_in; i++)
         if (begins_with(&side->in[i], p))
             TTI_TRY(s->pipe->ops->queues.await_host_event(TTI_EVENT_PIPE_IN));
@@ -298,15 +304,15 @@ static bool is_joined(const pipe_step *s) {
     return tti_pipe_of(s->pipe->x)->stages->is_joined && !s->desc->eval;
 }
 
-/* Each segment of each micro-batch group fetches its own parameters, because other groups run in
- * between. */
-static bool fetches_by_segment(const pipe_step *s) {
+/* True if each segment gathers its own parameters, because segments of other micro-batch groups run
+ * in between. */
+static bool gathers_by_segment(const pipe_step *s) {
     return tti_exec_has_sharded_params(s->pipe->x) && !is_joined(s);
 }
 
 /* ---- a segment ---- */
 
-/* Buckets are summed as the last micro-batch group completes them. */
+/* True if buckets are reduced while the last micro-batch group completes them. */
 static bool overlaps_sums(const pipe_step *s, int micro_group) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
@@ -316,15 +322,15 @@ static bool overlaps_sums(const pipe_step *s, int micro_group) {
     return tti_device_reduce_merges(reduce, micro_group);
 }
 
-typedef struct segment_at_work {
+typedef struct running_segment {
     const pipe_step *s;
     int micro_group;
     const tti_instance *instance;
-    int shard, last; /* after the steps */
-} segment_at_work;
+    int shard, last; /* last: one past the last step to run */
+} running_segment;
 
 static void after_step(int step, void *user) {
-    const segment_at_work *at = user;
+    const running_segment *at = user;
     tti_exec *x = at->s->pipe->x;
     if (tti_profile_of(x)) tti_device_time_step(x, at->instance, step, at->shard);
     if (overlaps_sums(at->s, at->micro_group)) {
@@ -336,7 +342,7 @@ static void after_step(int step, void *user) {
     }
     if (at->micro_group == 0 && at->s->desc->param_gather)
         tti_device_param_gather_before(at->s->desc->param_gather, step + 1);
-    if (fetches_by_segment(at->s) && step + 1 < at->last)
+    if (gathers_by_segment(at->s) && step + 1 < at->last)
         tti_device_sharded_before(tti_device_of(x)->sharded, step + 1);
 }
 
@@ -361,15 +367,15 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE,
                              tti_span_of(TTI_SPAN_WAIT, "waiting for another stage"), shard));
     int first = (int)p->steps.first, last = (int)p->steps.last;
-    segment_at_work at = {s, p->action.micro_group, p->instance,
+    running_segment at = {s, p->action.micro_group, p->instance,
                           tti_pipe_of(x)->micro_groups[p->action.micro_group].first, last};
     bool fetches = at.micro_group == 0 && s->desc->param_gather;
     bool looks =
-        tti_profile_of(x) || fetches || overlaps_sums(s, at.micro_group) || fetches_by_segment(s);
+        tti_profile_of(x) || fetches || overlaps_sums(s, at.micro_group) || gathers_by_segment(s);
     if (fetches) tti_device_param_gather_before(s->desc->param_gather, first);
     TTI_TRY(tti_instance_run_range(p->instance, &s->desc->runs[local], first, last,
                                    looks ? after_step : NULL, &at));
-    TTI_TRY(fetches_by_segment(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded)
+    TTI_TRY(gathers_by_segment(s) ? tti_device_sharded_finish(tti_device_of(x)->sharded)
                                   : TUTTI_OK);
     TTI_TRY(s->pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, from + 1));
     tti_profile_between(x, TTI_ROW_SEGMENTS,
@@ -377,14 +383,14 @@ static tutti_status compute(const pipe_step *s, const segment *p) {
     return TUTTI_OK;
 }
 
-/* The rest of the step, for which no other stage waits. */
+/* The part of a step for which no other stage waits. */
 static tutti_status merge_and_collect(const pipe_step *s, const segment *p) {
     tti_exec *x = s->pipe->x;
     const tti_micro_group *micro_group = &tti_pipe_of(x)->micro_groups[p->action.micro_group];
-    tti_range flat = s->room->side->flat[p->action.segment];
+    tti_range flat = s->buffers->side->flat[p->action.segment];
     bool merges = !s->desc->eval && !overlaps_sums(s, p->action.micro_group);
     if (merges) tti_exec_merge(x, micro_group, flat.first, flat.last);
-    if (p->action.segment < s->room->side->program->n_segments - 1) return TUTTI_OK;
+    if (p->action.segment < s->buffers->side->program->n_segments - 1) return TUTTI_OK;
     const tti_step_desc *gives = s->desc->eval ? s->desc->desc : tti_device_of(x)->gives;
     if (gives)
         TTI_TRY(tti_device_copy_outputs(x, gives, p->instance,
@@ -395,13 +401,14 @@ static tutti_status merge_and_collect(const pipe_step *s, const segment *p) {
 }
 
 static tutti_status run_host_staged(pipe_step *s, const segment *p) {
-    /* A segment with collectives waits for its tensor ranks, which may wait for unsent values. */
-    if (tti_tp_of(s->pipe->x) || !is_there(s, p)) TTI_TRY(send_unsent(s));
+    /* A segment with collectives waits for other tensor ranks, which may be waiting for values that
+     * are not sent yet. */
+    if (tti_tp_of(s->pipe->x) || !inputs_arrived(s, p)) TTI_TRY(send_unsent(s));
     segment before = s->unsent;
     s->unsent = (segment){0};
     TTI_TRY(receive_all(s, p));
-    /* The next micro-batch group may use the instance before its last results have been copied
-     * out. */
+    /* The next micro-batch group reuses this instance, so its previous results must be copied out
+     * first. */
     if (before.instance == p->instance && before.action.segment == p->action.segment)
         TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(compute(s, p));
@@ -413,12 +420,12 @@ static tutti_status run_host_staged(pipe_step *s, const segment *p) {
 
 /* ---- a segment whose values are sent between devices ---- */
 
-/* The results of this instance for an earlier micro-batch group will be overwritten, so they must
- * have been sent. */
+/* This segment overwrites the results of an earlier micro-batch group, so it waits until they have
+ * been sent. */
 static tutti_status run_between(const pipe_step *s, const segment *p) {
-    const tti_pipe_side *side = s->room->side;
+    const tti_pipe_side *side = s->buffers->side;
     int flight = p->action.micro_group % side->schedule.n_in_flight;
-    int *sent = &s->room->put[flight * side->program->n_segments + p->action.segment];
+    int *sent = &s->buffers->sent_event[flight * side->program->n_segments + p->action.segment];
     for (int i = 0; i < side->n_in; i++) {
         const tti_pipe_end *end = &side->in[i];
         if (!begins_with(end, p)) continue;
@@ -458,13 +465,13 @@ static tutti_status pass_fault(const pipe_step *s, const segment *p) {
     const tti_stages *stages = tti_pipe_of(s->pipe->x)->stages;
     bool forward = p->action.segment < stages->n_chunks;
     const char *fault = forward ? "pipe.forward" : "pipe.backward";
-    (void)fault; /* unused in programs without fault points */
+    (void)fault; /* unused in builds without fault points */
     if (!TTI_FAULT_AT(fault, stages->stage, (int64_t)s->desc->number)) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
 }
 
 static segment make_segment(pipe_step *s, tti_pipe_action action) {
-    const tti_pipe_side *side = s->room->side;
+    const tti_pipe_side *side = s->buffers->side;
     const int *first = side->program->segment_first + action.segment;
     int in_flight = action.micro_group % side->schedule.n_in_flight;
     return (segment){.action = action,
@@ -474,13 +481,13 @@ static segment make_segment(pipe_step *s, tti_pipe_action action) {
 }
 
 static tutti_status run_segments(pipe_step *s) {
-    const tti_pipe_schedule *schedule = &s->room->side->schedule;
+    const tti_pipe_schedule *schedule = &s->buffers->side->schedule;
     for (int i = 0; i < schedule->n_actions; i++) {
         segment p = make_segment(s, schedule->actions[i]);
         TTI_TRY(pass_fault(s, &p));
-        /* Fetches the parameters of the first steps while the worker waits for other stages. */
+        /* Gathers the parameters of the first steps while the worker waits for other stages. */
         tti_device_sharded *sharded = tti_device_of(s->pipe->x)->sharded;
-        if (fetches_by_segment(s)) {
+        if (gathers_by_segment(s)) {
             tti_device_sharded_begin_segment(sharded, s->desc->eval, (int)p.steps.first);
             tti_device_sharded_before(sharded, (int)p.steps.first);
         }
@@ -489,7 +496,7 @@ static tutti_status run_segments(pipe_step *s) {
     return tti_device_of(s->pipe->x)->between ? TUTTI_OK : send_unsent(s);
 }
 
-/* ---- shards that are joined inside a step: through the host, segment by segment ---- */
+/* ---- joined shards: through the host, segment by segment ---- */
 
 /* All shards reach a join before any continues.  Each shard has its own gradients, which are added
  * at the end, or during the last shards. */
@@ -498,16 +505,17 @@ static tutti_status run_joined(pipe_step *s) {
     const tti_setup *setup = tti_setup_of(x);
     tti_exec_device *device = tti_device_of(x);
     if (device->sharded) tti_device_sharded_begin(device->sharded, true);
-    for (int i = 0; i < s->room->n_stretches; i++) {
+    for (int i = 0; i < s->buffers->n_step_ranges; i++) {
         tti_device_sharded *sharded = tti_device_of(x)->sharded;
-        if (sharded) tti_device_sharded_before(sharded, (int)s->room->stretches[i].steps.first);
+        if (sharded)
+            tti_device_sharded_before(sharded, (int)s->buffers->step_ranges[i].steps.first);
         if (sharded) TTI_TRY(tti_device_sharded_finish(sharded));
         for (int w = 0; w < tti_pipe_of(x)->n_micro_groups; w++) {
-            segment p = make_segment(s, (tti_pipe_action){w, s->room->stretches[i].segment});
-            p.steps = s->room->stretches[i].steps;
+            segment p = make_segment(s, (tti_pipe_action){w, s->buffers->step_ranges[i].segment});
+            p.steps = s->buffers->step_ranges[i].steps;
             /* The steps of a segment up to the next join.  Values are received before its first
              * step and sent after its last. */
-            const int *of_segment = s->room->side->program->segment_first + p.action.segment;
+            const int *of_segment = s->buffers->side->program->segment_first + p.action.segment;
             if ((int)p.steps.first == of_segment[0]) {
                 TTI_TRY(pass_fault(s, &p));
                 TTI_TRY(s->pipe->ops->queues.order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
@@ -521,8 +529,8 @@ static tutti_status run_joined(pipe_step *s) {
                 TTI_TRY(free_slots(s, &p));
             }
         }
-        TTI_TRY(s->room->stretches[i].join >= 0
-                    ? tti_device_join_shards(x, s->room->stretches[i].join)
+        TTI_TRY(s->buffers->step_ranges[i].join >= 0
+                    ? tti_device_join_shards(x, s->buffers->step_ranges[i].join)
                     : TUTTI_OK);
     }
     if (!tti_sharded_of(x))
@@ -532,8 +540,8 @@ static tutti_status run_joined(pipe_step *s) {
 
 /* The number of kernel launches of program runs. */
 static int count_runs(const pipe_step *s) {
-    if (is_joined(s)) return s->room->n_stretches * tti_pipe_of(s->pipe->x)->n_micro_groups;
-    return s->room->side->schedule.n_actions;
+    if (is_joined(s)) return s->buffers->n_step_ranges * tti_pipe_of(s->pipe->x)->n_micro_groups;
+    return s->buffers->side->schedule.n_actions;
 }
 
 bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval) {
@@ -545,14 +553,15 @@ void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped) {
 }
 
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
-    pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
-    /* Forgets the readers of previous steps, which the device has completed. */
-    for (int i = 0; i < s.room->side->n_in; i++)
-        for (int k = 0; k < s.room->side->in[i].depth; k++) s.room->in[i].reader[k] = INT_MIN;
-    for (int i = 0; i < tti_setup_of(pipe->x)->n_in_flight * s.room->side->program->n_segments; i++)
-        s.room->put[i] = -1;
+    pipe_step s = {.pipe = pipe, .desc = step, .buffers = step->eval ? &pipe->eval : &pipe->train};
+    /* Clears the readers of previous steps, which the device has completed. */
+    for (int i = 0; i < s.buffers->side->n_in; i++)
+        for (int k = 0; k < s.buffers->side->in[i].depth; k++) s.buffers->in[i].reader[k] = INT_MIN;
+    for (int i = 0; i < tti_setup_of(pipe->x)->n_in_flight * s.buffers->side->program->n_segments;
+         i++)
+        s.buffers->sent_event[i] = -1;
     tti_device_of(pipe->x)->between = tti_device_pipe_is_loaded(pipe, step->eval);
-    s.room->has_run = true;
+    s.buffers->has_run = true;
     pipe->n_timed = count_runs(&s);
     pipe->first_timestamp = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
     TTI_TRY(pipe->ops->queues.record_timestamp(TTI_QUEUE_COMPUTE, pipe->first_timestamp));
@@ -574,8 +583,8 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (tti_device_of(pipe->x)->between) tti_device_p2p_give_up(pipe->p2p, status);
 }
 
-/* By the device's clock: the time from the begin of the step to the end of the last segment, and
- * the fraction of it in which segments computed. */
+/* Measures, with the device's clock, the time from the beginning of the step to the end of the last
+ * segment, and the part of it in which segments computed. */
 tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     int first = pipe->first_timestamp, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;
@@ -588,18 +597,18 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
 }
 
 static tutti_status sum_host_staged(const tti_device_pipe *pipe, const tti_tied_param *tied) {
-    const tti_slot *slot = tti_pipe_tied_slot(tti_setup_of(pipe->x)->desc.plan, tied);
+    const tti_slot *slot = tti_pipe_find_tied_slot(tti_setup_of(pipe->x)->desc.plan, tied);
     if (!slot) return TUTTI_OK;
     float *grads = tti_exec_grads(pipe->x) + slot->first;
     size_t n_bytes = slot->n_elems * sizeof *grads;
     TTI_TRY(pipe->ops->queues.copy(TTI_QUEUE_COMPUTE, pipe->shared, grads, n_bytes));
     TTI_TRY(pipe->ops->queues.sync());
-    TTI_TRY(tti_pipe_sum_shared(tti_pipe_of(pipe->x), tied, slot, pipe->shared));
+    TTI_TRY(tti_pipe_reduce_tied_grad(tti_pipe_of(pipe->x), tied, slot, pipe->shared));
     TTI_TRY(pipe->ops->queues.copy(TTI_QUEUE_COMPUTE, grads, pipe->shared, n_bytes));
     return pipe->ops->queues.sync();
 }
 
-static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
+static tutti_status reduce_tied_grads_host_staged(tti_device_pipe *pipe) {
     const tti_stages *stages = tti_pipe_of(pipe->x)->stages;
     int64_t start = tti_now_ns();
     /* Allocates it once, for the longest gradient. */
@@ -607,7 +616,7 @@ static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
     if (!pipe->shared) {
         for (int i = 0; i < stages->n_tied; i++) {
             const tti_slot *slot =
-                tti_pipe_tied_slot(tti_setup_of(pipe->x)->desc.plan, &stages->tied[i]);
+                tti_pipe_find_tied_slot(tti_setup_of(pipe->x)->desc.plan, &stages->tied[i]);
             if (slot) n = TTI_MAX(n, slot->n_elems);
         }
         pipe->shared = pipe->ops->memory.alloc_host(n * sizeof *pipe->shared + 1);
@@ -617,15 +626,16 @@ static tutti_status sum_tied_host_staged(tti_device_pipe *pipe) {
                                "pipeline: cannot allocate %zu floats of pinned memory", n));
     }
     for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_host_staged(pipe, &stages->tied[i]));
-    tti_profile_add(pipe->x, TTI_ROW_COMM, tti_instr_span(TTI_SUM_TIED), -1, start, tti_now_ns());
+    tti_profile_add(pipe->x, TTI_ROW_COMM, tti_instr_span(TTI_REDUCE_TIED_GRADS), -1, start,
+                    tti_now_ns());
     return TUTTI_OK;
 }
 
-tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
+tutti_status tti_device_pipe_reduce_tied_grads(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
     if (tti_pipe_of(x)->stages->n_tied == 0) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1));
-    TTI_TRY(tti_device_of(pipe->x)->between ? tti_device_p2p_sum_tied(pipe->p2p)
-                                            : sum_tied_host_staged(pipe));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_SUM_TIED), -1);
+    TTI_TRY(tti_device_of(pipe->x)->between ? tti_device_p2p_reduce_tied_grads(pipe->p2p)
+                                            : reduce_tied_grads_host_staged(pipe));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_REDUCE_TIED_GRADS), -1);
 }

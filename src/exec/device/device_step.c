@@ -386,7 +386,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_instr_span(TTI_HASH), -1));
     }
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
-    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+    if (d->pipe) TTI_TRY(tti_device_pipe_reduce_tied_grads(d->pipe));
     if (d->axis && !d->reduce) {
         /* Initializes the step's sums if no other workers have other samples. */
         const tti_setup *setup = tti_setup_of(x);

@@ -87,9 +87,9 @@ void tti_device_pipe_begin(tti_device_pipe *pipe, bool overlapped);
  * device.  Collective over mesh->pipeline, like all calls below. */
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step);
 
-/* Adds the gradients of parameters that several stages have (see tti_pipe_sum_tied), between
- * devices in the queues. */
-tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe);
+/* All-reduces the gradients of tied parameters (see tti_pipe_reduce_tied_grads), between devices in
+ * the queues. */
+tutti_status tti_device_pipe_reduce_tied_grads(tti_device_pipe *pipe);
 
 /* Waits for the device, or for an event of the running step; fails if another stage fails. */
 tutti_status tti_device_pipe_rest(tti_device_pipe *pipe);

@@ -116,9 +116,9 @@ static tutti_status time_stages(main_queue *m, const tti_instr *in) {
     return TUTTI_OK;
 }
 
-static tutti_status sum_tied(main_queue *m, const tti_instr *in) {
+static tutti_status reduce_tied_grads(main_queue *m, const tti_instr *in) {
     (void)in;
-    return tti_pipe_sum_tied(m->x, tti_exec_grads(m->x));
+    return tti_pipe_reduce_tied_grads(m->x, tti_exec_grads(m->x));
 }
 
 /* ---- report ---- */
@@ -283,7 +283,7 @@ static const row rows[TTI_N_INSTR_KINDS] = {
     [TTI_REDUCE_SCATTER] = {reduce, true, true},
     [TTI_ALL_REDUCE] = {reduce, true, true},
     [TTI_TIME_STAGES] = {time_stages, true, true},
-    [TTI_SUM_TIED] = {sum_tied, true, false},
+    [TTI_REDUCE_TIED_GRADS] = {reduce_tied_grads, true, false},
     [TTI_REPORT] = {report, true, true},
     [TTI_UPDATE_BLOCKS] = {update, false, true},
     [TTI_PUSH_GRADS] = {push, true, false},

@@ -117,7 +117,7 @@ static void stages_pass(building *g) {
     if (!g->trains || !g->d.side) return;
     append(g, (tti_instr){.kind = TTI_TIME_STAGES, .axis = TTI_AXIS_PIPELINE});
     if (g->plan->stages->n_tied > 0)
-        append(g, (tti_instr){.kind = TTI_SUM_TIED, .axis = TTI_AXIS_PIPELINE});
+        append(g, (tti_instr){.kind = TTI_REDUCE_TIED_GRADS, .axis = TTI_AXIS_PIPELINE});
 }
 
 static void report_pass(building *g) {

@@ -11,7 +11,7 @@ tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_micro_groups, bool t
                             .joined = training && s->is_joined};
 }
 
-/* The kth forward (or backward) unit in the order that all stages use. */
+/* The k-th forward (or backward) action. All stages use the same order. */
 static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
     int group = s->n_stages * s->n_chunks;
     if (s->n_chunks == 1) return (tti_pipe_action){k, backward ? 1 : 0};
@@ -20,7 +20,7 @@ static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
     return (tti_pipe_action){micro_group, backward ? s->n_chunks + chunk : chunk};
 }
 
-/* Number of forward units before the first backward one. */
+/* The number of forward actions before the first backward action. */
 static int n_ahead(const tti_pipe_shape *s, int stage) {
     int n_units = s->n_micro_groups * s->n_chunks, n_later = s->n_stages - 1 - stage;
     if (!s->training) return n_units;
@@ -70,23 +70,23 @@ void tti_pipe_schedule_fini(tti_pipe_schedule *schedule) {
 
 /* ---- simulation ---- */
 
-typedef struct paper {
+typedef struct simulation {
     const tti_pipe_shape *shape;
     const double *cost;
     tti_pipe_schedule *of; /* [n_stages] */
     int *done;             /* [n_stages]: actions of a stage */
     double *now;           /* [n_stages] */
-    double *end;           /* [n_micro_groups][slots]: when the slot ended; below 0: it has not */
+    double *end; /* [n_micro_groups][slots]: time at which the slot ended; below 0: not yet */
     double busy;
-} paper;
+} simulation;
 
-static double *end_of(const paper *p, int micro_group, int sched_slot) {
+static double *end_of(const simulation *p, int micro_group, int sched_slot) {
     return &p->end[micro_group * 2 * p->shape->n_stages * p->shape->n_chunks + sched_slot];
 }
 
-/* When the inputs of a micro-batch group's slot are available; below 0: not yet.  Joined values
- * wait for all groups. */
-static double ready(const paper *p, int micro_group, int sched_slot) {
+/* The time at which the inputs of a micro-batch group's slot are available; below 0: not yet.
+ * Joined values are available only when all groups have ended the previous slot. */
+static double ready(const simulation *p, int micro_group, int sched_slot) {
     double last = 0;
     if (sched_slot == 0) return 0;
     for (int w = 0; w < p->shape->n_micro_groups; w++) {
@@ -99,7 +99,7 @@ static double ready(const paper *p, int micro_group, int sched_slot) {
 }
 
 /* Runs the next action of a stage if its inputs are available. */
-static bool advance(paper *p, int stage) {
+static bool advance(simulation *p, int stage) {
     if (p->done[stage] == p->of[stage].n_actions) return false;
     const tti_pipe_action *a = &p->of[stage].actions[p->done[stage]];
     const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
@@ -117,7 +117,7 @@ static bool advance(paper *p, int stage) {
     return true;
 }
 
-static double simulate(paper *p) {
+static double simulate(simulation *p) {
     size_t n =
         (size_t)p->shape->n_micro_groups * 2 * (size_t)(p->shape->n_stages * p->shape->n_chunks);
     double last = 0;
@@ -136,12 +136,12 @@ static double simulate(paper *p) {
 
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble) {
     size_t n = (size_t)shape->n_stages, n_slots = 2 * n * (size_t)shape->n_chunks;
-    paper p = {.shape = shape,
-               .cost = cost,
-               .of = calloc(n, sizeof *p.of),
-               .done = calloc(n, sizeof *p.done),
-               .now = calloc(n, sizeof *p.now),
-               .end = calloc((size_t)shape->n_micro_groups * n_slots, sizeof *p.end)};
+    simulation p = {.shape = shape,
+                    .cost = cost,
+                    .of = calloc(n, sizeof *p.of),
+                    .done = calloc(n, sizeof *p.done),
+                    .now = calloc(n, sizeof *p.now),
+                    .end = calloc((size_t)shape->n_micro_groups * n_slots, sizeof *p.end)};
     tutti_status st = TUTTI_OK;
     if (!p.of || !p.done || !p.now || !p.end)
         st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");

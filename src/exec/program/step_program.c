@@ -424,7 +424,7 @@ static const instr_name names[TTI_N_INSTR_KINDS] = {
     [TTI_REDUCE_SCATTER] = {"reduce_scatter", "reduce_scatter of gradients", TTI_SPAN_GRADS},
     [TTI_ALL_REDUCE] = {"all_reduce", "all_reduce of gradients", TTI_SPAN_GRADS},
     [TTI_TIME_STAGES] = {"all_reduce", "all_reduce of stage times", TTI_SPAN_SUMS},
-    [TTI_SUM_TIED] = {"all_reduce", "all_reduce of shared gradients", TTI_SPAN_GRADS},
+    [TTI_REDUCE_TIED_GRADS] = {"all_reduce", "all_reduce of shared gradients", TTI_SPAN_GRADS},
     [TTI_REPORT] = {"report", "report", TTI_SPAN_SUMS},
     [TTI_UPDATE_BLOCKS] = {"update", "update", TTI_SPAN_WORK},
     [TTI_PUSH_GRADS] = {"push", "push of gradients", TTI_SPAN_GRADS},
@@ -492,7 +492,7 @@ static void print_operands(const tti_instr *in, tti_str *out) {
         case TTI_TIME_STAGES:
             tti_str_add(out, "times of the stages");
             break;
-        case TTI_SUM_TIED:
+        case TTI_REDUCE_TIED_GRADS:
             tti_str_add(out, "gradients of shared parameters");
             break;
         case TTI_REPORT: {

@@ -3,7 +3,7 @@
  * The three queues of the list run concurrently, each in order:
  *   MAIN             the worker's own thread.  It runs the first n_head instructions before the
  *                    compute threads start, and the others after all of them have ended.  The first
- *                    of those that is not a reduction also waits for COMM.
+ *                    one after the threads that is not a reduction also waits for COMM.
  *   COMPUTE_THREADS  every compute thread runs every instruction, for its own shard
  *   COMM             the communication thread
  *
@@ -35,18 +35,19 @@ typedef enum tti_instr_kind {
                        partitions */
     TTI_JOIN,  /* joins the values of step first over all shards, for example for SyncBatchNorm */
     TTI_MERGE, /* adds the worker's own partial sums along the tree, over range */
-    TTI_ADD_PARTIALS,   /* adds all partial sums of the worker into one, over range */
-    TTI_REDUCE_SCATTER, /* reduces gradients of range to the owners of its partitions */
-    TTI_ALL_REDUCE,     /* reduces gradients of range to all workers */
-    TTI_TIME_STAGES,    /* gathers how long each pipeline stage computed */
-    TTI_SUM_TIED,       /* adds gradients of parameters that several stages have */
-    TTI_REPORT,         /* reduces the sums of the shards; see tti_report */
-    TTI_UPDATE_BLOCKS,  /* clips, optimizes and hashes the worker's blocks */
-    TTI_PUSH_GRADS,     /* sends gradients to a parameter server, which runs the update */
-    TTI_PULL_PARAMS,    /* gets parameters from a parameter server */
-    TTI_AVERAGE,        /* an array becomes its mean over the workers */
-    TTI_HASH,           /* hashes parameters that came from other workers, or all of them */
-    TTI_SUM_HASHES,     /* combines the hashes of partitions into one */
+    TTI_ADD_PARTIALS,      /* adds all partial sums of the worker into one, over range */
+    TTI_REDUCE_SCATTER,    /* reduces gradients of range to the owners of its partitions */
+    TTI_ALL_REDUCE,        /* reduces gradients of range to all workers */
+    TTI_TIME_STAGES,       /* gathers how long each pipeline stage computed */
+    TTI_REDUCE_TIED_GRADS, /* all-reduces gradients of tied parameters, those that several stages
+                              have */
+    TTI_REPORT,            /* reduces the sums of the shards; see tti_report */
+    TTI_UPDATE_BLOCKS,     /* clips, optimizes and hashes the worker's blocks */
+    TTI_PUSH_GRADS,        /* sends gradients to a parameter server, which runs the update */
+    TTI_PULL_PARAMS,       /* gets parameters from a parameter server */
+    TTI_AVERAGE,           /* replaces an array by its mean over the workers */
+    TTI_HASH,              /* hashes parameters received from other workers, or all parameters */
+    TTI_SUM_HASHES,        /* combines the hashes of partitions into one */
     TTI_N_INSTR_KINDS
 } tti_instr_kind;
 
@@ -55,10 +56,10 @@ typedef enum tti_step_form {
     TTI_FORM_STEP,     /* the step that the job asks for */
     TTI_FORM_WARMUP,   /* before local SGD, or before gradients are compressed */
     TTI_FORM_LOCAL,    /* local SGD: an update of the worker's own parameters */
-    TTI_FORM_MEAN,     /* .. followed by the mean of all workers' parameters */
-    TTI_FORM_MEAN_ALL, /* .. and the mean of their state */
-    TTI_FORM_GRADIENT, /* a step for an asynchronous server, which takes the gradient when it
-                          arrives */
+    TTI_FORM_MEAN,     /* a local step followed by the mean of all workers' parameters */
+    TTI_FORM_MEAN_ALL, /* the same, followed by the mean of their state */
+    TTI_FORM_GRADIENT, /* a step for an asynchronous server, which applies each gradient on arrival
+                        */
     TTI_FORM_EVAL,
     TTI_N_FORMS
 } tti_step_form;
@@ -80,7 +81,7 @@ typedef enum tti_reduce_method {
     TTI_REDUCE_TREE_ROUNDED, /* along the same tree, each partial sum rounded to 16 bits */
     TTI_REDUCE_ANY,          /* in any order, by the job's algorithm */
     TTI_REDUCE_ROUNDED,      /* rounded to 16 bits on the way */
-    TTI_REDUCE_COMPRESS,     /* as top-k pairs or PowerSGD's matrices */
+    TTI_REDUCE_COMPRESS,     /* compressed as top-k pairs or PowerSGD matrices */
 } tti_reduce_method;
 
 /* Flags: what REPORT does in addition to adding losses and counts. */
@@ -99,7 +100,7 @@ typedef struct tti_instr {
     int micro_group, segment; /* RUN, RECV, SEND: micro-batch group, in the worker's order; segment
                                  of the program */
     int shard, n_shards; /* compute thread i runs shard + i; threads i >= n_shards do nothing */
-    const int *buffer;   /* [n_shards]: of gradients */
+    const int *buffer;   /* [n_shards]: gradient buffer of each thread */
     int first, last;     /* RUN, JOIN: steps */
     const tti_micro_group *merges; /* MERGE */
     tti_range range;               /* MERGE, reductions, UPDATE, gathers of all: elements */

@@ -1,14 +1,14 @@
 /* pipe.c - runs a worker's shards through its pipeline stage.
  *
- * A micro-batch group is a shard for each compute thread, and each micro-batch group in flight has
- * its own instances.  A value from another stage is read where its sender wrote it, in a slot of
- * the mailbox, and its slot is freed after the last segment that reads it.  There are as many slots
- * as micro-batch groups in flight on the earlier of the two stages, so that in training no stage
- * waits for an empty one: that stage begins a micro-batch group only when the previous micro-batch
- * group of that slot has returned.
+ * A micro-batch group has one shard for each compute thread, and each micro-batch group in flight
+ * has its own instances. A segment reads a value of another stage directly from the mailbox slot
+ * that the sender wrote, and the slot is freed after the last segment that reads it. There are as
+ * many slots as micro-batch groups in flight on the earlier of the two stages. So in training no
+ * stage waits for an empty slot: that stage begins a micro-batch group only after the slot's
+ * previous micro-batch group has returned.
  *
  * Gradients are added along the same tree as without stages (accumulate.c), segment by segment: the
- * slots that a segment completes are one range, in which micro-batch groups follow each other in
+ * gradients that a segment completes are one range, to which the micro-batch groups are added in
  * order. */
 #include "exec/worker/pipe.h"
 
@@ -45,8 +45,8 @@ int tti_pipe_fit_compute_threads(const tti_stages *s, int n_compute_threads, int
     return n_compute_threads;
 }
 
-/* The largest number of micro-batch groups of this stage's workers, if all must fetch equally
- * often, which is so on the host. */
+/* Sets n_pipe_groups to the maximum over this stage's workers if parameters are sharded on the
+ * host, because then all must gather equally often; else to this worker's number. */
 static tutti_status agree_micro_groups(tti_setup *setup) {
     int32_t n = tti_micro_groups_of(setup->last_shard - setup->first_shard,
                                     setup->desc.n_compute_threads),
@@ -69,13 +69,13 @@ tutti_status tti_pipe_agree_compute_threads(tti_setup *setup) {
     return agree_micro_groups(setup);
 }
 
-/* Shards that wait for each other are all in flight together. */
+/* Joined shards wait for each other, so all of them are in flight at the same time. */
 int tti_pipe_width(const tti_stages *s, int n_compute_threads, int n_local) {
     return s->is_joined ? n_local : n_compute_threads;
 }
 
-/* Number of slots of a stage boundary: the most micro-batch groups that can be between its two
- * ends. */
+/* The number of slots of a stage boundary: the largest number of micro-batch groups that can be
+ * between its two ends. */
 static tutti_status depth_of(const tti_stages *s, int n_micro_groups, const tti_stage_boundary *c,
                              bool training, int *depth) {
     int last = 2 * tti_stages_n_all_chunks(s) - 1;
@@ -144,7 +144,8 @@ static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_stage_bo
     }
 }
 
-/* Finds the flat gradients that each segment completes.  Slots are in that order. */
+/* Finds the range of the flat gradients that each segment completes. The plan's slots are in the
+ * order of completion. */
 static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     const tti_program *program = side->program;
     side->flat = calloc((size_t)program->n_segments + 1, sizeof *side->flat);
@@ -161,8 +162,8 @@ static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     return TUTTI_OK;
 }
 
-/* Adds the ends of a program's stage boundaries, and their slots after the existing ones; equal on
- * every stage. */
+/* Adds the ends of a program's stage boundaries, and appends their mailbox slots. The slots are
+ * equal on every stage. */
 static tutti_status build_side(const tti_plan *plan, int n_compute_threads, tti_pipe *pipe,
                                tti_pipe_side *side) {
     const tti_stages *s = plan->stages;
@@ -214,9 +215,8 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     pipe->stages = setup->desc.plan->stages;
     pipe->comm = setup->desc.mesh->pipeline;
     const tti_plan *plan = setup->desc.plan;
-    /* Micro-batch groups as those of the gradients' buffers; or, if all shards have their own
-     * buffers, one shard per compute thread.  Before them come the groups that only other workers
-     * have. */
+    /* The micro-batch groups are those of the gradient buffers or, if all shards have their own
+     * buffers, one shard per compute thread. Groups that only other workers have come first. */
     const tti_accumulation *acc = &setup->acc;
     int n_local = setup->last_shard - setup->first_shard,
         n_compute_threads = setup->desc.n_compute_threads;
@@ -239,7 +239,7 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
     TTI_TRY(build_sides(plan, setup->desc.n_compute_threads, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
-    /* Messages about waits use worker numbers. */
+    /* Timeout messages show the numbers of workers instead of stages. */
     int *shown = calloc((size_t)setup->desc.mesh->size.stage, sizeof *shown);
     if (!shown) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tti_mesh_at at = setup->desc.mesh->at;
@@ -323,7 +323,7 @@ void tti_pipe_begin(tti_pipe *pipe, tutti_status before) {
     if (before != TUTTI_OK) tti_mailbox_fail(pipe->box, before);
 }
 
-/* Fractions of the slowest stage's time that each stage computed. */
+/* Computes the fraction of the longest span of any stage that each stage computed. */
 tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     tti_pipe *pipe = tti_pipe_of(x);
     int n = pipe->stages->n_stages;
@@ -344,7 +344,7 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     return TUTTI_OK;
 }
 
-/* ---- a shard is computed again ---- */
+/* ---- recomputing a shard to find a non-finite value ---- */
 
 static tutti_status look_at_segment(tti_exec *x, const tti_run *run,
                                     const tti_pipe_segment *segment, int *sched_slot, int *step) {
@@ -383,12 +383,12 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     return st;
 }
 
-/* ---- parameters on several stages ---- */
+/* ---- tied parameters: gradients of parameters on several stages ---- */
 
 enum { CHUNK = 1 << 18 }; /* elements that are added before other stages can read them */
 
-tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
-                                 const tti_slot *slot, float *grads) {
+tutti_status tti_pipe_reduce_tied_grad(const tti_pipe *pipe, const tti_tied_param *tied,
+                                       const tti_slot *slot, float *grads) {
     if (!slot->is_copy) {
         /* The parameter's first stage adds the gradients of the others in order, and returns the
          * sum. */
@@ -417,29 +417,32 @@ tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tie
     return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
 }
 
-const tti_slot *tti_pipe_tied_slot(const tti_plan *plan, const tti_tied_param *tied) {
+const tti_slot *tti_pipe_find_tied_slot(const tti_plan *plan, const tti_tied_param *tied) {
     int index = tti_plan_find_slot(plan, tied->name);
     return index < 0 ? NULL : &plan->slots[index];
 }
 
 bool tti_pipe_has_tied(const tti_plan *plan, size_t first, size_t n_elems) {
     for (int i = 0; plan->stages && i < plan->stages->n_tied; i++) {
-        const tti_slot *slot = tti_pipe_tied_slot(plan, &plan->stages->tied[i]);
+        const tti_slot *slot = tti_pipe_find_tied_slot(plan, &plan->stages->tied[i]);
         if (slot && slot->first < first + n_elems && first < slot->first + slot->n_elems)
             return true;
     }
     return false;
 }
 
-tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
+tutti_status tti_pipe_reduce_tied_grads(tti_exec *x, float *grads) {
     tti_pipe *pipe = tti_pipe_of(x);
     const tti_stages *stages = pipe->stages;
     if (stages->n_tied == 0) return TUTTI_OK;
     int64_t start = tti_now_ns();
     for (int i = 0; i < stages->n_tied; i++) {
-        const tti_slot *slot = tti_pipe_tied_slot(tti_setup_of(x)->desc.plan, &stages->tied[i]);
-        if (slot) TTI_TRY(tti_pipe_sum_shared(pipe, &stages->tied[i], slot, grads + slot->first));
+        const tti_slot *slot =
+            tti_pipe_find_tied_slot(tti_setup_of(x)->desc.plan, &stages->tied[i]);
+        if (slot)
+            TTI_TRY(tti_pipe_reduce_tied_grad(pipe, &stages->tied[i], slot, grads + slot->first));
     }
-    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_SUM_TIED), -1, start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_REDUCE_TIED_GRADS), -1, start,
+                    tti_now_ns());
     return TUTTI_OK;
 }

@@ -196,7 +196,7 @@ tutti_status tti_device_host_staged_grads(tti_device_host_staged *b) {
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_REDUCE), -1, start, end);
-    if (tti_pipe_of(x)) TTI_TRY(tti_pipe_sum_tied(x, b->partials[0]));
+    if (tti_pipe_of(x)) TTI_TRY(tti_pipe_reduce_tied_grads(x, b->partials[0]));
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (tti_offload_of(x)) return TUTTI_OK;
     TTI_TRY(put_grads(b));

@@ -1,10 +1,10 @@
 /* device_p2p.c - point-to-point slots between stages in device memory.
  *
- * A slot is empty or full, and only its two ends access it: unlike for sums, stages never
- * synchronize as a group, and a stage waits only for its own messages.
+ * A slot is empty or full, and only its two ends access it. So a stage waits only for its own
+ * messages, and stages do not synchronize as a group.
  *
- * Gradients of parameters that several stages have are sent chunk by chunk through two alternating
- * slots: the first of the stages adds a chunk and sends the sum back while the next one arrives. */
+ * Gradients of tied parameters are sent chunk by chunk through two alternating slots: the
+ * parameter's first stage adds a chunk and sends the sum back while the next chunk arrives. */
 #include "exec/device/comm/device_p2p.h"
 
 #include <stdio.h>
@@ -17,9 +17,9 @@
 
 enum {
     ALIGN = 256,
-    TRIAL_ELEMS = 1024, /* every inbox has as many */
-    TURNS = 2,
-    MOST_ELEMS = 1 << 21 /* of a gradient that is sent in one message */
+    TRIAL_ELEMS = 1024, /* the least that an inbox has, for the trial sum */
+    N_BUFFERS = 2,
+    MAX_MESSAGE_ELEMS = 1 << 21 /* elements of a gradient in one message */
 };
 
 struct tti_device_p2p {
@@ -27,86 +27,89 @@ struct tti_device_p2p {
     const tti_device_ops *ops;
     char *inbox;
     size_t n_bytes;
-    size_t *at; /* [n_slots]: offset of the slot in the inbox of its reader */
-    size_t
-        tp_half_bytes; /* the inbox begins with twice as many bytes, for the sums over all stages */
-    int n_slots, n_notes;
+    size_t *at;           /* [n_slots]: offset of the slot in the inbox of its reader */
+    size_t tp_half_bytes; /* half of the space at the start of the inbox for sums over all stages */
+    int n_slots, n_events;
     void *group; /* NULL: not connected */
     tti_device_line line;
     tti_str transport;
     bool overlapped;
 };
 
-/* ---- slots: first those of the mailbox, then those of parameters on several stages ---- */
+/* ---- slots: first those of the mailbox, then those of tied parameters ---- */
 
 static int n_others(const tti_tied_param *tied) { return tied->n_stages - 1; }
 
 static int count_slots(const tti_pipe *pipe) {
     const tti_stages *s = pipe->stages;
     int n = pipe->n_slots;
-    for (int i = 0; i < s->n_tied; i++) n += 2 * TURNS * n_others(&s->tied[i]);
+    for (int i = 0; i < s->n_tied; i++) n += 2 * N_BUFFERS * n_others(&s->tied[i]);
     return n;
 }
 
-/* The first of the alternating slots from a stage to the parameter's first stage, or back. */
-static int tied_slot(const tti_pipe *pipe, int tied, int stage, bool back) {
+/* The first of the alternating slots from a stage to the parameter's first stage, or in the
+ * opposite direction (back). */
+static int first_tied_slot(const tti_pipe *pipe, int tied, int stage, bool back) {
     const tti_stages *s = pipe->stages;
     int slot = pipe->n_slots;
-    for (int i = 0; i < tied; i++) slot += 2 * TURNS * n_others(&s->tied[i]);
+    for (int i = 0; i < tied; i++) slot += 2 * N_BUFFERS * n_others(&s->tied[i]);
     int before = tti_tied_count_below(&s->tied[tied], stage);
-    return slot + 2 * TURNS * (before - 1) + (back ? TURNS : 0);
+    return slot + 2 * N_BUFFERS * (before - 1) + (back ? N_BUFFERS : 0);
 }
 
-static int first_with(const tti_tied_param *tied) { return tied->stages[0]; }
+static int owner_stage_of(const tti_tied_param *tied) { return tied->stages[0]; }
 
-/* A quarter of the parameter, so that both ends work at the same time. */
-static size_t chunk_of(size_t n_elems) {
+/* The chunk length: about a quarter of the parameter, so that both ends work at the same time. */
+static size_t chunk_length(size_t n_elems) {
     size_t part = (n_elems / 4 + ALIGN) / ALIGN * ALIGN;
-    return TTI_MIN(part, (size_t)MOST_ELEMS);
+    return TTI_MIN(part, (size_t)MAX_MESSAGE_ELEMS);
 }
 
-static void place(size_t *at, size_t *n_bytes, size_t more) {
+static void assign_offset(size_t *at, size_t *n_bytes, size_t more) {
     if (at) *at = *n_bytes;
     *n_bytes += (more + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The slots of a parameter that this stage reads: on its first stage those from all others, on
- * another stage those back from the first. */
-static void place_tied(const tti_setup *setup, const tti_pipe *pipe, int tied, size_t *at,
-                       size_t *n_bytes) {
+/* Assigns inbox offsets to the slots of a tied parameter that this stage reads: on its first stage
+ * those from all others, on another stage those back from the first. */
+static void assign_tied_offsets(const tti_setup *setup, const tti_pipe *pipe, int tied, size_t *at,
+                                size_t *n_bytes) {
     const tti_stages *s = pipe->stages;
     const tti_tied_param *t = &s->tied[tied];
-    int index = tti_plan_find_slot(setup->desc.plan, t->name), first = first_with(t);
+    int index = tti_plan_find_slot(setup->desc.plan, t->name), first = owner_stage_of(t);
     if (index < 0) return;
-    size_t chunk = chunk_of(setup->desc.plan->slots[index].n_elems) * sizeof(float);
+    size_t chunk = chunk_length(setup->desc.plan->slots[index].n_elems) * sizeof(float);
     for (int k = 1; k < t->n_stages; k++) {
         int stage = t->stages[k];
         if (s->stage != first && s->stage != stage) continue;
-        int slot = tied_slot(pipe, tied, stage, s->stage == stage);
-        for (int i = 0; i < TURNS; i++) place(at ? &at[slot + i] : NULL, n_bytes, chunk);
+        int slot = first_tied_slot(pipe, tied, stage, s->stage == stage);
+        for (int i = 0; i < N_BUFFERS; i++)
+            assign_offset(at ? &at[slot + i] : NULL, n_bytes, chunk);
     }
 }
 
-/* Sums of shards, hashes and votes; equal on all stages. */
-static size_t most_tp_bytes(const tti_setup *setup) {
+/* Bytes of the largest sum over all stages: the sums of shards, hashes and votes. Equal on all
+ * stages. */
+static size_t max_sum_bytes(const tti_setup *setup) {
     size_t n = tti_n_shard_sums(setup) + 3 * (size_t)setup->n_ranks;
     return (n * sizeof(double) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Bytes of the inbox. at [n_slots], may be NULL: offsets in it of the slots that this stage
- * reads. */
-static size_t lay_out(const tti_setup *setup, const tti_pipe *pipe, size_t *at) {
-    size_t n_bytes = 2 * most_tp_bytes(setup);
+/* Returns the bytes of the inbox. at [n_slots] (NULL: not wanted) receives the offsets in it of the
+ * slots that this stage reads. */
+static size_t assign_offsets(const tti_setup *setup, const tti_pipe *pipe, size_t *at) {
+    size_t n_bytes = 2 * max_sum_bytes(setup);
     for (int i = 0; i < pipe->n_slots; i++)
         if (pipe->slots[i].to == pipe->stages->stage)
-            place(at ? &at[i] : NULL, &n_bytes, pipe->slots[i].n_bytes);
-    for (int i = 0; i < pipe->stages->n_tied; i++) place_tied(setup, pipe, i, at, &n_bytes);
+            assign_offset(at ? &at[i] : NULL, &n_bytes, pipe->slots[i].n_bytes);
+    for (int i = 0; i < pipe->stages->n_tied; i++)
+        assign_tied_offsets(setup, pipe, i, at, &n_bytes);
     return TTI_MAX(n_bytes, TRIAL_ELEMS * sizeof(float));
 }
 
 size_t tti_device_p2p_bytes(const tti_exec *x) {
     const tti_pipe *pipe = tti_pipe_of(x);
-    return pipe ? lay_out(tti_setup_of(x), pipe, NULL) : 0;
+    return pipe ? assign_offsets(tti_setup_of(x), pipe, NULL) : 0;
 }
 
 /* The reader of a slot. Its writer is the reader of the slot in the opposite direction. */
@@ -116,23 +119,24 @@ static int reader_of(const tti_pipe *pipe, int slot) {
     for (int i = 0; i < s->n_tied; i++)
         for (int k = 1; k < s->tied[i].n_stages; k++) {
             int stage = s->tied[i].stages[k];
-            int there = tied_slot(pipe, i, stage, false);
-            if (slot >= there && slot < there + TURNS) return first_with(&s->tied[i]);
-            if (slot >= there && slot < there + 2 * TURNS) return stage;
+            int slot_to_owner = first_tied_slot(pipe, i, stage, false);
+            if (slot >= slot_to_owner && slot < slot_to_owner + N_BUFFERS)
+                return owner_stage_of(&s->tied[i]);
+            if (slot >= slot_to_owner && slot < slot_to_owner + 2 * N_BUFFERS) return stage;
         }
     TTI_ASSERT(false);
     return -1;
 }
 
 static int writer_of(const tti_pipe *pipe, int slot) {
-    int first = pipe->n_slots, turn = (slot - first) % (2 * TURNS);
+    int first = pipe->n_slots, turn = (slot - first) % (2 * N_BUFFERS);
     if (slot < first) return pipe->slots[slot].from;
-    return reader_of(pipe, turn < TURNS ? slot + TURNS : slot - TURNS);
+    return reader_of(pipe, turn < N_BUFFERS ? slot + N_BUFFERS : slot - N_BUFFERS);
 }
 
 /* ---- the inbox, and the offsets of slots in other stages' inboxes ---- */
 
-static tutti_status ask_places(tti_device_p2p *m, const size_t *mine) {
+static tutti_status exchange_offsets(tti_device_p2p *m, const size_t *mine) {
     int n_stages = tti_pipe_of(m->x)->stages->n_stages;
     size_t n = (size_t)m->n_slots;
     size_t *all = calloc(n * (size_t)n_stages, sizeof *all);
@@ -147,14 +151,14 @@ static tutti_status ask_places(tti_device_p2p *m, const size_t *mine) {
 
 static tutti_status alloc_inbox(tti_device_p2p *m) {
     m->n_slots = count_slots(tti_pipe_of(m->x));
-    m->tp_half_bytes = most_tp_bytes(tti_setup_of(m->x));
+    m->tp_half_bytes = max_sum_bytes(tti_setup_of(m->x));
     m->at = calloc((size_t)m->n_slots + 1, sizeof *m->at);
     size_t *mine = calloc((size_t)m->n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     if (m->at && mine) {
-        m->n_bytes = lay_out(tti_setup_of(m->x), tti_pipe_of(m->x), mine);
+        m->n_bytes = assign_offsets(tti_setup_of(m->x), tti_pipe_of(m->x), mine);
         m->inbox = tti_setup_of(m->x)->desc.backend->alloc(m->n_bytes);
-        st = m->inbox ? ask_places(m, mine)
+        st = m->inbox ? exchange_offsets(m, mine)
                       : tti_fail(TUTTI_E_NOMEM,
                                  "pipeline: cannot allocate %zu bytes for values of other stages",
                                  m->n_bytes);
@@ -168,7 +172,7 @@ void *tti_device_p2p_address(const tti_device_p2p *m, int slot) { return m->inbo
 /* ---- connecting ---- */
 
 /* Equal on all workers. */
-static bool is_wanted(const tti_setup *setup) {
+static bool is_requested(const tti_setup *setup) {
     const tti_device_ops *ops = setup->desc.backend->device;
     return ops->collectives.connect && ops->p2p.send && !setup->desc.offload &&
            !setup->desc.mixed && !setup->desc.server && !tti_device_host_staged_alone(setup) &&
@@ -203,7 +207,7 @@ tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
     m->x = x;
     m->ops = tti_setup_of(x)->desc.backend->device;
     TTI_TRY(alloc_inbox(m));
-    if (!is_wanted(tti_setup_of(m->x))) return TUTTI_OK;
+    if (!is_requested(tti_setup_of(m->x))) return TUTTI_OK;
     tutti_status st = connect_stages(m);
     if (st == TUTTI_OK) {
         m->ops->collectives.describe(m->group, &m->transport);
@@ -212,7 +216,7 @@ tutti_status tti_device_p2p_create(tti_exec *x, tti_device_p2p **out) {
     if (st != TUTTI_E_UNSUPPORTED) return st;
     tti_str_printf(&m->transport, "through the host: %.300s", tutti_last_error());
     tti_clear_error();
-    m->ops->collectives.disconnect(m->group); /* some other stage could not connect */
+    m->ops->collectives.disconnect(m->group); /* another stage could not connect */
     m->group = NULL;
     return TUTTI_OK;
 }
@@ -262,9 +266,10 @@ tutti_status tti_device_p2p_send(tti_device_p2p *m, int slot, const void *src, s
     return send_value(m, slot, src, n_bytes, true);
 }
 
-/* Events are reused in turn. Waiting for a later one is as good. */
+/* Events are reused cyclically: a reused event completes later, so waiting for it is also
+ * correct. */
 tutti_status tti_device_p2p_record(tti_device_p2p *m, int *where) {
-    *where = TTI_SUM_EVENTS + m->n_notes++ % TTI_P2P_EVENTS;
+    *where = TTI_SUM_EVENTS + m->n_events++ % TTI_P2P_EVENTS;
     return m->ops->queues.record_event(TTI_QUEUE_PEER, *where);
 }
 
@@ -276,7 +281,7 @@ tutti_status tti_device_p2p_release(tti_device_p2p *m, int slot) {
     return m->ops->p2p.release(m->group, slot, writer_of(tti_pipe_of(m->x), slot));
 }
 
-/* ---- parameters on several stages ---- */
+/* ---- tied parameters: gradients of parameters on several stages ---- */
 
 /* A gradient that is sent through slots. */
 typedef struct tied_grad {
@@ -292,10 +297,11 @@ static size_t length_of(const tied_grad *g, size_t first) {
 
 static int slot_of(const tti_device_p2p *m, const tied_grad *g, int stage, bool back,
                    size_t first) {
-    return tied_slot(tti_pipe_of(m->x), g->tied, stage, back) + (int)(first / g->chunk % TURNS);
+    return first_tied_slot(tti_pipe_of(m->x), g->tied, stage, back) +
+           (int)(first / g->chunk % N_BUFFERS);
 }
 
-static tutti_status sum_tied(tti_device_p2p *m) {
+static tutti_status reduce_tied_grads(tti_device_p2p *m) {
     const tti_plan *plan = tti_setup_of(m->x)->desc.plan;
     const tti_stages *s = tti_pipe_of(m->x)->stages;
     for (int t = 0; t < s->n_tied; t++) {
@@ -305,7 +311,7 @@ static tutti_status sum_tied(tti_device_p2p *m) {
                        .param = &s->tied[t],
                        .data = tti_exec_grads(m->x) + plan->slots[index].first,
                        .n_elems = plan->slots[index].n_elems,
-                       .chunk = chunk_of(plan->slots[index].n_elems)};
+                       .chunk = chunk_length(plan->slots[index].n_elems)};
         if (plan->slots[index].is_copy) {
             /* Sends the whole gradient chunk by chunk, and receives each sum when it is ready. */
             int stage = tti_pipe_of(m->x)->stages->stage;
@@ -323,7 +329,7 @@ static tutti_status sum_tied(tti_device_p2p *m) {
             }
         }
         for (size_t i = 0; !plan->slots[index].is_copy && i < g.n_elems; i += g.chunk) {
-            /* The parameter's first stage adds one chunk of each other stage, in the order of
+            /* The parameter's first stage adds the same chunk of each other stage, in the order of
              * stages. */
             size_t n = length_of(&g, i);
             for (int k = 1; k < g.param->n_stages; k++) {
@@ -342,10 +348,10 @@ static tutti_status sum_tied(tti_device_p2p *m) {
     return TUTTI_OK;
 }
 
-tutti_status tti_device_p2p_sum_tied(tti_device_p2p *m) {
+tutti_status tti_device_p2p_reduce_tied_grads(tti_device_p2p *m) {
     if (tti_pipe_of(m->x)->stages->n_tied == 0) return TUTTI_OK;
     if (!m->overlapped) TTI_TRY(sync_and_barrier(m));
-    TTI_TRY(sum_tied(m));
+    TTI_TRY(reduce_tied_grads(m));
     return m->overlapped ? TUTTI_OK : tti_device_p2p_sync(m);
 }
 
