@@ -18,22 +18,23 @@
 
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20, DEVICE_BYTES = 4 << 20, SUM_MS = 60 };
 
-/* Channels of a convolution that reads images. */
-enum { FEW_CHANNELS = 4 };
+/* Most input channels of a convolution that reads images. */
+enum { MAX_IMAGE_CHANNELS = 4 };
 
-/* Programs that have to share the budget, more or less. */
-static const double SHARES = 20;
+/* Approximate number of programs that share the time budget. */
+static const double N_PROGRAMS = 20;
 
-/* Softmax between two products leaves less of the tensor cores' speed than a single product. */
+/* Attention reaches a smaller fraction of the tensor cores' speed than one product, because of the
+ * softmax between its two products. */
 static double flops_of(const tti_calibration *c, const tti_node *node) {
-    bool attends = c->attention > 0 && strncmp(node->op->name, "attention", 9) == 0;
-    bool is_wide = c->wide > 0 && node->n_in > 0 && node->in[0]->type.dtype == TUTTI_F32;
-    return c->flops * (attends ? c->attention : 1) * (is_wide ? c->wide : 1);
+    bool is_attention = c->attention_share > 0 && strncmp(node->op->name, "attention", 9) == 0;
+    bool is_wide = c->f32_share > 0 && node->n_in > 0 && node->in[0]->type.dtype == TUTTI_F32;
+    return c->flops * (is_attention ? c->attention_share : 1) * (is_wide ? c->f32_share : 1);
 }
 
 static int64_t whole_tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-/* [O,C,R,S]; NULL: it is not a convolution that may read images. */
+/* The weights [O,C,R,S] of a convolution that may read images; NULL: another operation. */
 static const tutti_value *weights_of(const tti_node *node) {
     if (strcmp(node->op->name, "conv2d") == 0) return node->in[1];
     return strcmp(node->op->name, "conv2d_grad_w") == 0 ? node->out[0] : NULL;
@@ -43,13 +44,13 @@ bool tti_is_padded(const tti_calibration *c, const tti_node *node) {
     const tutti_value *w = weights_of(node);
     if (!w || c->tile <= 0 || tutti_dtype_bytes(node->in[0]->type.dtype) != 2) return false;
     int64_t n_out = w->type.shape.dim[0], n_in = w->type.shape.dim[1];
-    bool is_own = n_out == c->tile; /* the usual number, which has a kernel of its own */
-    return n_in > 0 && n_in <= FEW_CHANNELS && n_out > 0 && !is_own &&
+    bool is_own = n_out == c->tile; /* this common case has a kernel without padding */
+    return n_in > 0 && n_in <= MAX_IMAGE_CHANNELS && n_out > 0 && !is_own &&
            tti_attr_int(node, "groups") == 1;
 }
 
-/* How many operations tensor cores execute for one of a convolution over images: a tile of channels
- * is read although there are only a few, and one is made. */
+/* Ratio of executed to useful operations: a convolution over images reads and computes whole tiles
+ * of channels although it has only a few. */
 static double padding_of(const tti_calibration *c, const tti_node *node) {
     if (!tti_is_padded(c, node)) return 1;
     const int64_t *w = weights_of(node)->type.shape.dim;
@@ -65,7 +66,7 @@ double tti_steps_cost_s(const tti_calibration *c, const tti_program *program, in
         tti_cost cost = {.flops = (double)tti_value_n_elems(node->out[0])};
         if (node->op->cost) node->op->cost(node, &cost);
         double flops = cost.flops * padding_of(c, node);
-        s += c->kernel_s + fmax(flops / flops_of(c, node), cost.bytes / c->bytes);
+        s += c->kernel_overhead_s + fmax(flops / flops_of(c, node), cost.bytes / c->bytes);
     }
     return s;
 }
@@ -81,7 +82,7 @@ double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan) {
 
 /* ---- the machine ---- */
 
-static void keep_row(const tutti_bench_comm_row *row, void *user) {
+static void record_row(const tutti_bench_comm_row *row, void *user) {
     tti_calibration *c = user;
     if (row->n_bytes <= SMALL_BYTES)
         c->sum_latency_s = row->latency_us * 1e-6;
@@ -89,13 +90,13 @@ static void keep_row(const tutti_bench_comm_row *row, void *user) {
         c->sum_bytes_s = row->bus_gb_s * 1e9;
 }
 
-/* The time of the smallest sum is latency only; the last two give the bandwidth. */
+/* The smallest all-reduce gives the latency; the last two sizes give the bandwidth. */
 typedef struct device_sums {
     tti_calibration *c;
-    double us, moved; /* of the row before */
+    double us, moved; /* time and bytes of the previous row */
 } device_sums;
 
-static void keep_device_row(const tutti_bench_devices_row *row, void *user) {
+static void record_device_row(const tutti_bench_devices_row *row, void *user) {
     device_sums *d = user;
     double moved = row->bus_gb_s * row->us * 1e3;
     if (d->us == 0) d->c->sum_latency_s = row->us * 1e-6;
@@ -113,7 +114,7 @@ static tutti_status measure_sums(tti_calibration *c) {
                                                                .min_bytes = SMALL_BYTES,
                                                                .max_bytes = DEVICE_BYTES,
                                                                .quick = true},
-                                   keep_device_row, &(device_sums){.c = c});
+                                   record_device_row, &(device_sums){.c = c});
     static const size_t sizes[] = {SMALL_BYTES, LARGE_BYTES};
     for (size_t i = 0; i < TTI_COUNT(sizes); i++)
         TTI_TRY(tutti_bench_comm(&(tutti_bench_comm_desc){.n_ranks = c->n_ranks,
@@ -121,7 +122,7 @@ static tutti_status measure_sums(tti_calibration *c) {
                                                           .max_bytes = sizes[i],
                                                           .min_ms = SUM_MS,
                                                           .no_memcpy = true},
-                                 keep_row, c));
+                                 record_row, c));
     return TUTTI_OK;
 }
 
@@ -138,40 +139,41 @@ double tti_bytes_of_arrays(const tti_exec_memory *m) {
     return (double)(m->params + m->states + m->grads + m->arena + m->ema + m->gathered);
 }
 
-double tti_in_pages(double n_bytes, double n_arrays) {
+double tti_page_bytes(double n_bytes, double n_arrays) {
     const double page = 2 << 20;
     double each = n_arrays > 0 ? n_bytes / n_arrays : 0;
     return each >= page ? n_arrays * page * ceil(each / page) : n_bytes;
 }
 
-double tti_resident_in_pages(const tti_exec_memory *m, const tti_plan *plan) {
-    return tti_in_pages((double)m->params, 1) + tti_in_pages((double)m->ema, 1) +
-           tti_in_pages((double)m->states, plan->n_states);
+double tti_resident_page_bytes(const tti_exec_memory *m, const tti_plan *plan) {
+    return tti_page_bytes((double)m->params, 1) + tti_page_bytes((double)m->ema, 1) +
+           tti_page_bytes((double)m->states, plan->n_states);
 }
 
-double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is_alone) {
+double tti_working_page_bytes(const tti_exec_memory *m, const tti_plan *plan, bool is_alone) {
     double flat = (double)plan->n_flat * sizeof(float), grads = (double)m->grads;
     double arena = (double)TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
-    if (is_alone && flat > 0) grads = tti_in_pages(grads, grads / flat);
-    if (arena > 0) arena = tti_in_pages((double)m->arena, (double)m->arena / arena);
+    if (is_alone && flat > 0) grads = tti_page_bytes(grads, grads / flat);
+    if (arena > 0) arena = tti_page_bytes((double)m->arena, (double)m->arena / arena);
     return grads + arena + (double)m->gathered;
 }
 
-/* Measured on one host with H200s: a sum of 498 MB through the host takes 122 ms longer than
- * between devices, and a value of 12.6 MB to another stage 34 ms, through pinned memory and the
- * mailbox. */
-static const double BY_HOST_S = 1 / 4.1e9;
+/* Measured on one host with H200s. An all-reduce of 498 MB through the host takes 122 ms longer
+ * than between devices. A value of 12.6 MB takes 34 ms to another stage through pinned memory and
+ * the mailbox. */
+static const double HOST_STAGED_S = 1 / 4.1e9;
 static const tti_link_speed message_host_staged = {60e-6, 0.4e9};
-/* Share of the speed of a product with the same flops: attention of GPT-2, forward and backward, on
- * one H200. */
+/* Speed of attention relative to a product with the same flops: GPT-2, forward and backward, on one
+ * H200. */
 static const double ATTENTION = 0.57;
-/* Time that a captured kernel takes to begin and end, and the additional time if the host launches
- * kernels one by one: ResNet-50 with 256 and with 64 images per shard, and in stages. */
-static const double KERNEL_S = 6.5e-6, QUEUED_S = 2.5e-6;
-/* Channels that products of 16 bits take at a time. */
+/* Overhead of a captured kernel, and the additional overhead of a kernel that the host launches.
+ * Fitted to ResNet-50 with 256 and with 64 images per shard, and in stages. */
+static const double KERNEL_OVERHEAD_S = 6.5e-6, LAUNCH_OVERHEAD_S = 2.5e-6;
+/* Channels per tile of a 16-bit product. */
 enum { TILE = 64 };
-/* Collectives and messages between devices: a launch more than large sums of gradients; collectives
- * have not all blocks and wait for the slower device, messages are not added to anything. */
+/* Speed of collectives and messages relative to large all-reduces. Both need another launch.
+ * Collectives use fewer blocks and wait for the slowest device; messages are faster because nothing
+ * is added. */
 static const double LAUNCH_S = 3e-6, TP_SHARE = 0.62, MESSAGE_SHARE = 1.05;
 
 static void find_link_speeds(tti_calibration *c) {
@@ -182,10 +184,10 @@ static void find_link_speeds(tti_calibration *c) {
     if (c->n_ranks <= c->n_cores) c->tp = (tti_link_speed){latency_s, c->sum_bytes_s * TP_SHARE};
     c->message = c->has_p2p ? (tti_link_speed){latency_s, c->sum_bytes_s * MESSAGE_SHARE}
                             : message_host_staged;
-    c->host_staged_s = BY_HOST_S;
-    c->attention = ATTENTION;
-    c->kernel_s = KERNEL_S;
-    c->queued_s = QUEUED_S;
+    c->host_staged_s_per_byte = HOST_STAGED_S;
+    c->attention_share = ATTENTION;
+    c->kernel_overhead_s = KERNEL_OVERHEAD_S;
+    c->launch_overhead_s = LAUNCH_OVERHEAD_S;
     c->tile = TILE;
     c->add_s = 3 * sizeof(float) / c->bytes;
 }
@@ -204,7 +206,7 @@ static tutti_status measure_add(const tti_backend *backend, tti_calibration *c) 
     return st;
 }
 
-/* Whether stages on devices of their own send into each other's memory. */
+/* True if stages on separate devices write to each other's memory. */
 static bool has_p2p(const tti_backend *backend) {
     return backend->device && backend->device->p2p.send != NULL;
 }
@@ -217,7 +219,7 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
     *c = (tti_calibration){.n_cores = backend->device ? devices->n : tti_cores_usable(),
                            .is_device = backend->device != NULL,
                            .n_ranks = n_ranks,
-                           .slice_s = budget_s / SHARES,
+                           .slice_s = budget_s / N_PROGRAMS,
                            .base_bytes = base_bytes};
     if (backend->device)
         TTI_TRY(backend->device->open(&(tti_device_desc){.index = tti_devices_first(devices)}));
@@ -237,7 +239,7 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
 
 /* ---- known devices ---- */
 
-/* Only asks whether there is such an update; nothing runs. */
+/* The planner only checks that these functions exist; it never calls them. */
 static tutti_status no_update(void *update) {
     (void)update;
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
@@ -263,15 +265,15 @@ static tutti_status no_norm(void *group, const tti_device_norm *norm) {
     return tti_fail(TUTTI_E_INTERNAL, "plan: stored figures cannot run anything");
 }
 
-/* Products that send rows to other devices while they run, or begin before all have come: in 16
- * bits, of whole tiles of rows, and a tile for each multiprocessor. */
+/* True for products that send rows to other devices while they run, or start before all rows have
+ * arrived. They are 16-bit, have whole tiles of rows, and at least one tile per multiprocessor. */
 static bool moves_rows(const tti_node *product, size_t n_rows, int n_ranks) {
-    enum { TILE_ROWS = 256, LEAST_ELEMS = 132 * 128 * 192 };
+    enum { TILE_ROWS = 256, MIN_ELEMS = 132 * 128 * 192 };
     const tutti_value *made = product->out[0];
     bool is_product =
         strncmp(product->op->name, "linear", 6) == 0 || strcmp(product->op->name, "matmul") == 0;
     return is_product && n_ranks > 1 && tutti_dtype_bytes(made->type.dtype) == 2 &&
-           n_rows % TILE_ROWS == 0 && tti_value_n_elems(made) >= LEAST_ELEMS;
+           n_rows % TILE_ROWS == 0 && tti_value_n_elems(made) >= MIN_ELEMS;
 }
 
 static bool prefers_channels_last(const tti_node *node) {
@@ -281,14 +283,14 @@ static bool prefers_channels_last(const tti_node *node) {
 /* True for kernels of a 1x1 convolution that also compute batch norm's sums: they run if there are
  * at least two tiles per multiprocessor. */
 static bool joins_gradient(const tti_node *grad_x, bool keeps) {
-    enum { LEAST_ELEMS = 2 * 132 * 128 * 128, MOST_SUMS = 512 };
+    enum { MIN_ELEMS = 2 * 132 * 128 * 128, MAX_SUMS = 512 };
     const int64_t *in = grad_x->in[0]->type.shape.dim, *w = grad_x->in[1]->type.shape.dim;
     const tutti_value *x = grad_x->out[0];
     const int64_t *made = x->type.shape.dim;
     bool is_point = w[2] == 1 && w[3] == 1 && in[2] == made[2] && in[3] == made[3];
     return is_point && x->type.dtype == TUTTI_BF16 && x->layout == TTI_CHANNELS_LAST_BYTES &&
-           made[1] % 64 == 0 && in[1] % 8 == 0 && (!keeps || made[1] <= MOST_SUMS) &&
-           tutti_shape_n_elems(&x->type.shape) >= LEAST_ELEMS;
+           made[1] % 64 == 0 && in[1] % 8 == 0 && (!keeps || made[1] <= MAX_SUMS) &&
+           tutti_shape_n_elems(&x->type.shape) >= MIN_ELEMS;
 }
 
 static bool joins_exact_gelu(const tti_node *product) {
@@ -296,11 +298,11 @@ static bool joins_exact_gelu(const tti_node *product) {
 }
 
 static bool joins_head(const tti_node *logits) {
-    enum { LEAST_TABLE = 1 << 24 };
-    return tti_value_n_elems(logits->in[1]) >= LEAST_TABLE;
+    enum { MIN_TABLE = 1 << 24 };
+    return tti_value_n_elems(logits->in[1]) >= MIN_TABLE;
 }
 
-const tti_backend *tti_paper_device(void) {
+const tti_backend *tti_planning_device(void) {
     static const tti_device_ops none = {.update.low_copies = no_update,
                                         .update.complete = no_complete,
                                         .collectives.tp_collective = no_tp,
@@ -312,21 +314,21 @@ const tti_backend *tti_paper_device(void) {
                                         .fusions.gather_rows = no_norm,
                                         .fusions.can_pull = moves_rows,
                                         .p2p.send = no_send};
-    static const tti_backend paper = {.name = "paper",
-                                      .device = &none,
-                                      .prefers_channels_last = prefers_channels_last,
-                                      .strided = true,
-                                      .joins_exact_gelu = joins_exact_gelu,
-                                      .joins_gradient = joins_gradient,
-                                      .joins_head = joins_head,
-                                      .fuses_training = true,
-                                      .weights = &tti_weights_gpu};
-    return &paper;
+    static const tti_backend planning = {.name = "paper",
+                                         .device = &none,
+                                         .prefers_channels_last = prefers_channels_last,
+                                         .strided = true,
+                                         .joins_exact_gelu = joins_exact_gelu,
+                                         .joins_gradient = joins_gradient,
+                                         .joins_head = joins_head,
+                                         .fuses_training = true,
+                                         .weights = &tti_weights_gpu};
+    return &planning;
 }
 
-/* docs/lab/2026-11-performance.md: ceilings of `tutti doctor`, what of them whole steps reach (of a
- * GPU four models, of a core ResNet-18), sums over memory that the others see, and what large
- * products of a GPU want to work in. */
+/* From docs/lab/2026-11-performance.md: ceilings of `tutti doctor`; the fractions of them that
+ * whole steps reach (four models on a GPU, ResNet-18 on a core); all-reduces over peer memory;
+ * scratch bytes of large products on a GPU. */
 static const struct {
     const char *name;
     bool is_device;
@@ -346,7 +348,7 @@ bool tti_is_known_device(const char *device) {
 void tti_calibration_for(const tti_job_config *config, tti_calibration *c) {
     const tti_weights *w = &tti_weights_gpu;
     bool is_tf32 = strcmp(config->train.precision, "tf32") == 0;
-    if (c->is_device) c->wide = w->op_16_bit / (is_tf32 ? w->tf32_op : w->op);
+    if (c->is_device) c->f32_share = w->op_16_bit / (is_tf32 ? w->tf32_op : w->op);
 }
 
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out) {
@@ -360,7 +362,7 @@ tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration
                                  .n_ranks = n_ranks,
                                  .is_device = known[i].is_device,
                                  .has_p2p = known[i].is_device,
-                                 .paper_scratch = known[i].scratch};
+                                 .stored_scratch = known[i].scratch};
         out->add_s = 3 * sizeof(float) / out->bytes;
         find_link_speeds(out);
         return TUTTI_OK;

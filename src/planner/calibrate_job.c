@@ -1,8 +1,8 @@
 /* calibrate_job.c - runs shards of the job briefly, and estimates the time of programs that did not
  * run.
  *
- * On a host one process computes a shard on each of its cores.  Devices each compute one, all at
- * the same time, since cards of one host share its power and differ: the slowest one counts. */
+ * On a host one process computes a shard on each of its cores. Devices compute one shard each at
+ * the same time, because the devices of one host share its power. The slowest device counts. */
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
@@ -20,21 +20,21 @@
 
 enum { MIN_STEPS = 3, MAX_STEPS = 12, MAX_DEVICE_STEPS = 48, WHY_BYTES = 512 };
 
-/* A device that has just begun to compute is cooler, and so faster, than it will be. */
+/* A cold device is faster than in a long run, so it computes this long before it is timed. */
 static const double WARM_S = 0.8;
 
 /* Cost of an empty program, so that scaling by costs stays finite. */
 static const double MIN_COST_S = 1e-12;
 
-enum { MOST_AT_ONCE = 64 }; /* shards */
+enum { MAX_AT_ONCE = 64 }; /* shards that run at the same time */
 
 typedef struct rig {
-    tti_blueprint b; /* with as many shards as run at once; its pointers are borrowed */
+    tti_blueprint b; /* with the number of shards that run at once; its pointers are borrowed */
     tti_worker_desc worker;
     tti_exec *exec;
     tti_loader *loader;
-    tti_batch batch; /* the newest */
-    tti_shard_data shards[MOST_AT_ONCE];
+    tti_batch batch; /* the newest batch that was loaded */
+    tti_shard_data shards[MAX_AT_ONCE];
     tti_group_cost micro_group;
     double spent_s, slice_s;
     int64_t n_begun, n_loaded;
@@ -77,7 +77,7 @@ static tutti_status load(rig *r) {
 
 static tutti_status begin_step(rig *r) {
     tti_step_desc desc = {.step = (uint64_t)r->n_begun++,
-                          .lr = r->b.config.optimizer.lr * 1e-3, /* almost no learning */
+                          .lr = r->b.config.optimizer.lr * 1e-3, /* parameters hardly change */
                           .shards = r->shards,
                           .shard_size = r->b.rows_per_shard,
                           .n_rows = r->batch.n_rows_global};
@@ -121,10 +121,10 @@ static tutti_status time_on_host(rig *r) {
     return TUTTI_OK;
 }
 
-/* Trains on the same samples again, one step ahead if possible, as in training, so that the host's
- * work for a step overlaps with the previous one.  The first two steps run uncaptured or capture
- * the graph.  Each step includes the update; its estimated time is subtracted, unless the host
- * makes it. */
+/* Trains repeatedly on the same samples. As in training, the host prepares a step while the
+ * previous one runs, if possible. The first two steps run uncaptured or capture the graph, so they
+ * are not timed. Each step includes the update; its estimated time is subtracted, unless the host
+ * executes the update. */
 static tutti_status time_on_device(rig *r, const tti_calibration *c) {
     double micro_groups[MAX_DEVICE_STEPS], updates[MAX_DEVICE_STEPS];
     tti_step_result result;
@@ -141,26 +141,27 @@ static tutti_status time_on_device(rig *r, const tti_calibration *c) {
         updates[n] = (double)result.update_ns * 1e-9;
     }
     for (int i = 0; i < ahead; i++) TTI_TRY(tti_exec_end(r->exec, &result));
-    double step_s = median(micro_groups, n), host_staged_s = median(updates, n);
-    r->micro_group.update_s =
-        host_staged_s > 0 ? host_staged_s : fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
-    r->micro_group.s = host_staged_s > 0 ? step_s : step_s - r->micro_group.update_s;
+    double step_s = median(micro_groups, n), host_staged_s_per_byte = median(updates, n);
+    r->micro_group.update_s = host_staged_s_per_byte > 0
+                                  ? host_staged_s_per_byte
+                                  : fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
+    r->micro_group.s = host_staged_s_per_byte > 0 ? step_s : step_s - r->micro_group.update_s;
     return TUTTI_OK;
 }
 
-/* Samples that are generated on first use stay in memory. */
+/* Bytes of samples read so far: samples that are generated on first use stay in memory. */
 static double bytes_read(const rig *r) {
     double rows = (double)(r->n_loaded * r->b.rows_per_shard * r->b.n_shards);
     double all = (double)tutti_dataset_get_info(r->b.train)->n_samples;
     return fmin(rows / all, 1) * (double)tti_dataset_late_bytes(r->b.train);
 }
 
-/* Library pages that the first micro-batch group has read, and all samples, exist once; the rest
- * belongs to each compute thread. */
+/* Library pages that the first micro-batch group loads, and samples, exist once per process; all
+ * other memory is counted per compute thread. */
 static void measure_hidden(rig *r, tti_calibration *c) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
-    double of_files, known = tti_resident_in_pages(&m, r->b.plan);
-    known += tti_used_in_pages(&m, r->b.plan, true);
+    double of_files, known = tti_resident_page_bytes(&m, r->b.plan);
+    known += tti_working_page_bytes(&m, r->b.plan, true);
     double grown = tti_process_bytes(&of_files) - c->start_bytes;
     c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);
     c->read_bytes = fmin(c->read_bytes + bytes_read(r), (double)tti_dataset_late_bytes(r->b.train));
@@ -168,16 +169,16 @@ static void measure_hidden(rig *r, tti_calibration *c) {
         (grown - (of_files - c->start_file_bytes) - c->read_bytes - known) / r->b.n_shards;
 }
 
-/* Scratch of kernels, and other memory besides the arrays. */
+/* Measures the scratch memory of kernels, and other memory beyond the planned arrays. */
 static tutti_status measure_scratch(rig *r) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
     double known = tti_bytes_of_arrays(&m) + tti_device_extra_bytes(r->b.plan, r->b.n_shards);
     r->micro_group.hidden_bytes = fmax((double)m.device_peak - known, 0);
-    return tti_scratch_want(&r->b, r->b.plan, &r->micro_group.scratch_bytes);
+    return tti_scratch_query(&r->b, r->b.plan, &r->micro_group.scratch_bytes);
 }
 
 static tutti_status run_rig(rig *r, tti_calibration *c) {
-    static pthread_mutex_t measuring = PTHREAD_MUTEX_INITIALIZER; /* workers on the host share c */
+    static pthread_mutex_t measuring = PTHREAD_MUTEX_INITIALIZER; /* guards c, which rigs share */
     TTI_TRY(open_rig(r));
     if (is_device(r)) {
         TTI_TRY(time_on_device(r, c));
@@ -192,13 +193,13 @@ static tutti_status run_rig(rig *r, tti_calibration *c) {
 
 /* ---- one on each device ---- */
 
-typedef struct turn {
+typedef struct rig_thread {
     rig *rig;
-    tti_calibration *c; /* written by those on the host alone, one at a time */
-} turn;
+    tti_calibration *c; /* written only by workers on the host, one at a time */
+} rig_thread;
 
 static void *run_thread(void *arg) {
-    turn *t = arg;
+    rig_thread *t = arg;
     t->rig->status = run_rig(t->rig, t->c);
     if (t->rig->status != TUTTI_OK)
         snprintf(t->rig->why, sizeof t->rig->why, "%s", tutti_last_error());
@@ -206,18 +207,18 @@ static void *run_thread(void *arg) {
     return NULL;
 }
 
-/* The first one on the calling thread. */
-static tutti_status run_all(turn *turns, int n) {
+/* Runs all rigs at the same time, the first one on the calling thread. */
+static tutti_status run_all(rig_thread *runs, int n) {
     int n_started = 1;
     while (n_started < n &&
-           pthread_create(&turns[n_started].rig->thread, NULL, run_thread, &turns[n_started]) == 0)
+           pthread_create(&runs[n_started].rig->thread, NULL, run_thread, &runs[n_started]) == 0)
         n_started++;
-    run_thread(&turns[0]);
-    for (int i = 1; i < n_started; i++) pthread_join(turns[i].rig->thread, NULL);
+    run_thread(&runs[0]);
+    for (int i = 1; i < n_started; i++) pthread_join(runs[i].rig->thread, NULL);
     if (n_started < n) return tti_fail(TUTTI_E_NOMEM, "plan: cannot start %d threads", n);
     for (int i = 0; i < n; i++)
-        if (turns[i].rig->status != TUTTI_OK)
-            return tti_fail(turns[i].rig->status, "%s", turns[i].rig->why);
+        if (runs[i].rig->status != TUTTI_OK)
+            return tti_fail(runs[i].rig->status, "%s", runs[i].rig->why);
     return TUTTI_OK;
 }
 
@@ -225,9 +226,9 @@ static bool is_slower(const rig *r, const rig *than) {
     return !than || r->micro_group.s / r->b.n_shards > than->micro_group.s / than->b.n_shards;
 }
 
-/* *c becomes the slowest rig on devices, or the one of this host; *host, unless NULL, the rig of
- * the host workers next to devices. */
-static void keep_slowest(const rig *rigs, int n, tti_calibration *c, tti_calibration *host) {
+/* Copies the slowest device's measurement, or this host's, to *c; copies that of host workers next
+ * to devices to *host (NULL: none). */
+static void find_slowest(const rig *rigs, int n, tti_calibration *c, tti_calibration *host) {
     const rig *on_device = NULL, *on_host = NULL;
     for (int i = 0; i < n; i++) {
         const rig **slowest = is_device(&rigs[i]) == c->is_device ? &on_device : &on_host;
@@ -237,11 +238,11 @@ static void keep_slowest(const rig *rigs, int n, tti_calibration *c, tti_calibra
     if (on_host && host) host->micro_groups[host->n_micro_groups++] = on_host->micro_group;
 }
 
-/* ---- all of them ---- */
+/* ---- all micro-batch groups ---- */
 
 static int power_of_two_upto(int n) {
     int power = 1;
-    while (power * 2 <= n && power * 2 <= MOST_AT_ONCE) power *= 2;
+    while (power * 2 <= n && power * 2 <= MAX_AT_ONCE) power *= 2;
     return power;
 }
 
@@ -253,7 +254,8 @@ static const tti_group_cost *find_micro_group(const tti_calibration *c, int64_t 
     return NULL;
 }
 
-/* Estimates the time of a few steps from the nearest known micro-batch group. */
+/* True if a few steps would exceed the budget, estimated from the nearest known micro-batch
+ * group. */
 static bool is_too_long(const tti_calibration *c, const tti_group_cost *micro_group,
                         double left_s) {
     bool is_measured;
@@ -262,7 +264,7 @@ static bool is_too_long(const tti_calibration *c, const tti_group_cost *micro_gr
     return left_s <= 0 || guess.s * (MIN_STEPS + 1) > left_s;
 }
 
-/* Worker number i of n, with as many shards as it computes side by side. */
+/* Initializes the rig of worker i of n, with as many shards as it computes at the same time. */
 static void init_rig(rig *r, const tti_blueprint *b, int i, int n, const tti_calibration *c,
                      double slice_s) {
     tti_core_share share;
@@ -281,22 +283,23 @@ static void init_rig(rig *r, const tti_blueprint *b, int i, int n, const tti_cal
 static tutti_status run_rigs(const tti_blueprint *b, int n, double slice_s, tti_calibration *c,
                              tti_calibration *host) {
     rig *rigs = calloc((size_t)n, sizeof *rigs);
-    turn *turns = calloc((size_t)n, sizeof *turns);
-    tutti_status st = rigs && turns ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    rig_thread *runs = calloc((size_t)n, sizeof *runs);
+    tutti_status st = rigs && runs ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; st == TUTTI_OK && i < n; i++) {
         const tti_blueprint *own = tti_blueprint_of(b, i);
         tti_calibration *of = own == b ? c : host;
         init_rig(&rigs[i], own, i, n, of, slice_s);
-        turns[i] = (turn){&rigs[i], of};
+        runs[i] = (rig_thread){&rigs[i], of};
     }
-    if (st == TUTTI_OK) st = run_all(turns, n);
-    if (st == TUTTI_OK) keep_slowest(rigs, n, c, host);
+    if (st == TUTTI_OK) st = run_all(runs, n);
+    if (st == TUTTI_OK) find_slowest(rigs, n, c, host);
     free(rigs);
-    free(turns);
+    free(runs);
     return st;
 }
 
-/* On a host one process has all cores; each device has a worker, up to n_workers. */
+/* The number of rigs: on a host one process with all cores; otherwise a worker for each device, at
+ * most n_workers. */
 static int count_rigs(const tti_calibration *c, const tti_calibration *host, int n_workers) {
     if (host) return n_workers;
     return c->is_device ? TTI_MAX(1, TTI_MIN(n_workers, c->n_cores)) : 1;

@@ -46,7 +46,8 @@ static tutti_status predict_mixture(checked *c, const tti_scheme *layout, const 
 }
 
 /* Uses the stored figures of a machine of the run's kind. */
-static tutti_status calibrate_on_paper(const checked *c, const char *device, tti_calibration *out) {
+static tutti_status calibrate_from_figures(const checked *c, const char *device,
+                                           tti_calibration *out) {
     bool on_devices = c->b->devices.n > 0;
     TTI_TRY(tti_calibration_of(device, c->b->n_workers, out));
     tti_calibration_for(&c->b->config, out);
@@ -65,17 +66,18 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     double spent, budget = desc->budget_s > 0 ? desc->budget_s : BUDGET_S;
     if (c->b->devices.mixed) return predict_mixture(c, &layout, desc->device, budget);
     if (!tti_is_measured(desc->device)) {
-        TTI_TRY(calibrate_on_paper(c, desc->device, &calibration));
+        TTI_TRY(calibrate_from_figures(c, desc->device, &calibration));
     } else {
         TTI_TRY(tti_calibrate_machine(c->b, c->b->n_workers, budget, tti_process_bytes(NULL),
                                       &calibration));
         TTI_TRY(tti_calibrate_micro_group(c->b, &calibration, budget, &spent));
-        TTI_TRY(tti_scratch_ask(c->b, &calibration, budget, &spent));
+        TTI_TRY(tti_scratch_query_all(c->b, &calibration, budget, &spent));
     }
     return tti_predict(c->b, &layout, &calibration, &c->predicted);
 }
 
-/* The system reports the memory of a process, which is that of all workers if they are threads. */
+/* True if the record has the memory of all workers: the system reports memory per process, so
+ * workers must be threads of one process. */
 static bool has_host_peak(const checked *c) {
     return strcmp(c->b->config.parallel.place, "threads") == 0 && !c->b->devices.n &&
            c->history.peak_rss > 0;
@@ -137,10 +139,10 @@ static void print(const checked *c, tti_str *out) {
     tti_str_free(&name);
 }
 
-/* A number of workers from a record, which may have any number there. */
+/* Clamps a number of workers from a record, which may contain any number. */
 static int n_of(double recorded) { return (int)TTI_MIN(TTI_MAX(recorded, 1), TTI_MAX_WORKERS); }
 
-/* A run that was continued in another layout used values that its job does not have. */
+/* Rejects a run that was continued in another layout, because its job no longer describes it. */
 static tutti_status check_layout(const char *run_dir, const checked *c) {
     const tti_history *h = &c->history;
     const tti_scheme of_job = tti_scheme_of(&c->b->config);

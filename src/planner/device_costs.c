@@ -1,10 +1,10 @@
 /* device_costs.c - simulates two queues of a device.
  *
- * Measured on two and four H200: a step loses to an overlapped sum about what the sum takes alone,
- * because its blocks keep products off their multiprocessors, and about 40 us for each sum.  So
- * hidden bytes are not free.  Their cost is given in the device's own memory traffic, since a slow
- * link keeps fewer of its blocks busy.  What products send themselves, and copy engines, takes no
- * multiprocessors. */
+ * Measured on two and four H200s: overlapping an all-reduce slows a step by about as much as the
+ * all-reduce takes alone, because its blocks occupy multiprocessors that products need, and by
+ * about 40 us per call. So overlapped bytes are not free. Their cost is proportional to the
+ * device's memory bandwidth, because a slow link keeps fewer blocks busy. Data that products or
+ * copy engines send occupies no multiprocessors. */
 #include "planner/device_costs.h"
 
 #include <math.h>
@@ -15,25 +15,34 @@
 #include "exec/program/exec_program.h"
 #include "exec/worker/worker.h"
 
-/* Bytes of the device's memory traffic that cost kernels as much time as one byte that is sent. */
-static const double TAKEN = 12;
-/* The same by each sum, whatever its bytes. */
-static const double TAKEN_EACH_S = 40e-6;
-/* Time that kernels lose to an overlapped collective inside layers, of the time that it takes: its
- * blocks hold 32 of 132 multiprocessors, and products divided among all of them lose more. */
-static const double TP_TAKEN = 0.4;
-/* Sets of inputs, and the most bytes of samples that stay on a device unasked. */
+/* Slowdown of kernels per overlapped byte, in bytes of device memory traffic. */
+static const double SLOWDOWN_PER_BYTE = 12;
+/* Slowdown of kernels per overlapped all-reduce, independent of its size. */
+static const double SLOWDOWN_PER_CALL_S = 40e-6;
+/* Slowdown of kernels by an overlapped tensor-parallel collective, as a fraction of its time. Its
+ * blocks occupy 32 of 132 multiprocessors, and products that use all of these lose more. */
+static const double TP_SLOWDOWN = 0.4;
+/* Sets of inputs on a device, and the most bytes of samples that stay on a device by default. */
 enum { N_SETS = 2 };
-static const double MOST_KEPT = (double)((size_t)2 << 30);
+static const double MAX_RESIDENT_BYTES = (double)((size_t)2 << 30);
 
-static double taken_s(const tti_calibration *c, double sent) { return sent * TAKEN / c->bytes; }
+static double slowdown_s(const tti_calibration *c, double sent) {
+    return sent * SLOWDOWN_PER_BYTE / c->bytes;
+}
 
 /* ---- collectives of a tensor axis ---- */
 
-/* The work of a step for a norm between collectives whose terms the preceding product sends. */
-typedef enum norm_role { NO_ROLE, SENDS_TERMS, GETS_TERMS, SENDS_ROWS, GETS_ROWS } norm_role;
+/* The role of a program step in a norm that is fused with the collectives around it. */
+typedef enum norm_role {
+    NO_ROLE,
+    SENDS_TERMS,
+    RECEIVES_TERMS,
+    SENDS_ROWS,
+    RECEIVES_ROWS
+} norm_role;
 
-/* As exec/device/comm/device_tp.c finds them; where the activations lie is not asked. */
+/* Finds the same roles as exec/device/comm/device_tp.c, except that it ignores where activations
+ * are stored. */
 static void find_roles(const tti_device_ops *ops, const tti_program *program, int n,
                        norm_role *roles) {
     tti_collective_norm joint;
@@ -48,41 +57,44 @@ static void find_roles(const tti_device_ops *ops, const tti_program *program, in
         int next = s + joint.n_steps;
         size_t n_rows = (size_t)joint.n_rows;
         bool pushes = product >= 0 && ops->fusions.can_push(program->steps[product], n_rows, n);
-        if (pushes) roles[product] = SENDS_TERMS, roles[s] = GETS_TERMS;
+        if (pushes) roles[product] = SENDS_TERMS, roles[s] = RECEIVES_TERMS;
         if (!joint.gather || (is_norm && !pushes)) continue;
         roles[next - 1] = SENDS_ROWS;
         if (next == program->n_steps) continue;
         const tti_node *reader = program->steps[next];
         bool pulls = ops->fusions.can_pull && reader->in[0] == joint.gather->out[0] &&
                      ops->fusions.can_pull(reader, n_rows, n);
-        if (pulls) roles[next] = GETS_ROWS;
+        if (pulls) roles[next] = RECEIVES_ROWS;
     }
 }
 
-/* Two queues: the time that each has reached, and what it would take alone. */
+/* Two queues: the time that each has reached (compute, tp), the time of kernels alone, and the time
+ * of all collectives. */
 typedef struct queues {
     double compute, tp, alone, all;
-    double by_blocks; /* of all: what takes multiprocessors */
-    double product;   /* when the last product that sends its terms began */
+    double by_blocks; /* part of all: collectives that occupy multiprocessors */
+    double product;   /* start of the last product that sends its terms */
 } queues;
 
 static void add_collective(queues *q, const tti_calibration *c, double sent, norm_role role) {
-    bool engines = role == GETS_TERMS || role == SENDS_ROWS;
-    double took = engines ? sent / c->message.bytes_s : c->tp.latency_s + sent / c->tp.bytes_s;
-    q->tp = fmax(q->tp, role == GETS_TERMS ? q->product : q->compute) + took;
+    bool uses_copy_engine = role == RECEIVES_TERMS || role == SENDS_ROWS;
+    double took =
+        uses_copy_engine ? sent / c->message.bytes_s : c->tp.latency_s + sent / c->tp.bytes_s;
+    q->tp = fmax(q->tp, role == RECEIVES_TERMS ? q->product : q->compute) + took;
     q->all += took;
-    if (!engines) q->by_blocks += took;
+    if (!uses_copy_engine) q->by_blocks += took;
 }
 
-/* A product that gets rows begins with the own ones and ends with those of the last of n. */
+/* A product that receives rows starts with its own rows and ends with those of the last of n
+ * ranks. */
 static void add_kernel(queues *q, double took, norm_role role, int n) {
     if (role == SENDS_TERMS) q->product = q->compute;
     q->compute += took, q->alone += took;
-    if (role == GETS_ROWS) q->compute = fmax(q->compute, q->tp + took / n);
+    if (role == RECEIVES_ROWS) q->compute = fmax(q->compute, q->tp + took / n);
 }
 
 tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_device_ops *ops,
-                                        const tti_program *program, int n, double second,
+                                        const tti_program *program, int n, double s_per_cost,
                                         tti_overlap *out) {
     queues q = {0};
     bool *waits = calloc((size_t)program->n_steps + 1, sizeof *waits);
@@ -97,9 +109,9 @@ tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_devi
     find_roles(ops, program, n, roles);
     for (int s = 0; s < program->n_steps; s++) {
         double sent = tti_collective_bytes(program->steps[s], n);
-        if (waits[s] && roles[s] != GETS_ROWS) q.compute = fmax(q.compute, q.tp);
+        if (waits[s] && roles[s] != RECEIVES_ROWS) q.compute = fmax(q.compute, q.tp);
         if (sent < 0)
-            add_kernel(&q, tti_steps_cost_s(c, program, s, s + 1) * second, roles[s], n);
+            add_kernel(&q, tti_steps_cost_s(c, program, s, s + 1) * s_per_cost, roles[s], n);
         else
             add_collective(&q, c, sent, roles[s]);
     }
@@ -107,7 +119,7 @@ tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_devi
     free(roles);
     out->exposed_s = fmin(fmax(q.compute, q.tp) - q.alone, q.all);
     double hidden = q.all > 0 ? 1 - out->exposed_s / q.all : 0;
-    out->taken_s = hidden * q.by_blocks * TP_TAKEN;
+    out->slowdown_s = hidden * q.by_blocks * TP_SLOWDOWN;
     return TUTTI_OK;
 }
 
@@ -124,8 +136,9 @@ tti_overlap tti_overlapped_sums(const tti_calibration *c, const tti_plan *plan, 
         sums += took;
     }
     double exposed = fmax(end - shard_s, 0), hidden = sums > 0 ? fmax(1 - exposed / sums, 0) : 0;
-    return (tti_overlap){.exposed_s = exposed,
-                         .taken_s = hidden * (taken_s(c, sent) + plan->n_buckets * TAKEN_EACH_S)};
+    return (tti_overlap){
+        .exposed_s = exposed,
+        .slowdown_s = hidden * (slowdown_s(c, sent) + plan->n_buckets * SLOWDOWN_PER_CALL_S)};
 }
 
 tti_overlap tti_overlapped_gathers(const tti_calibration *c, double n_calls, double sent,
@@ -134,8 +147,9 @@ tti_overlap tti_overlapped_gathers(const tti_calibration *c, double n_calls, dou
     double first = n_calls > 0 ? took / n_calls : 0;
     double exposed = fmin(fmax(took - compute_s, first), took);
     double hidden = took > 0 ? 1 - exposed / took : 0;
-    return (tti_overlap){.exposed_s = exposed,
-                         .taken_s = hidden * (taken_s(c, sent) + n_calls * TAKEN_EACH_S)};
+    return (tti_overlap){
+        .exposed_s = exposed,
+        .slowdown_s = hidden * (slowdown_s(c, sent) + n_calls * SLOWDOWN_PER_CALL_S)};
 }
 
 /* ---- memory ---- */
@@ -144,7 +158,7 @@ double tti_device_resident_bytes(const tti_blueprint *b) {
     bool wanted = strcmp(b->config.data.resident, "no") != 0 && b->mesh.stage == 1;
     if (!wanted || b->config.data.mixup > 0 || tti_resident_why_not(b->train)) return 0;
     double bytes = (double)tti_resident_bytes(b->train);
-    return bytes <= MOST_KEPT ? bytes : 0;
+    return bytes <= MAX_RESIDENT_BYTES ? bytes : 0;
 }
 
 int tti_device_in_flight(const tti_plan *plan, int n_own) {
@@ -158,8 +172,8 @@ int tti_device_in_flight(const tti_plan *plan, int n_own) {
     return n;
 }
 
-/* For an evaluation, which only runs forward: two slots, or two for each stage if shards circulate.
- */
+/* Bytes of message slots in an evaluation, which only runs forward: two slots, or two for each
+ * stage if there are several chunks. */
 static double eval_message_bytes(const tti_stages *s, int n_micro_groups) {
     int depth = TTI_MIN(s->n_chunks > 1 ? 2 * s->n_stages : 2, n_micro_groups);
     double bytes = 0;
@@ -169,8 +183,8 @@ static double eval_message_bytes(const tti_stages *s, int n_micro_groups) {
     return bytes;
 }
 
-/* Values from other stages have a place for each micro-batch group that can be between the two
- * ends. */
+/* Bytes of message slots in training: each value has a slot for every micro-batch group that can be
+ * between the two stages. */
 static double message_bytes(const tti_stages *s, int n_micro_groups) {
     double bytes = s ? eval_message_bytes(s, n_micro_groups) : 0;
     int last = s ? 2 * tti_stages_n_all_chunks(s) - 1 : 0;
@@ -189,7 +203,7 @@ static double message_bytes(const tti_stages *s, int n_micro_groups) {
     return bytes;
 }
 
-/* Two halves of the longest value. */
+/* Bytes of the collectives' buffer, which has two halves of the size of the longest value. */
 static double collective_bytes(const tti_program *program) {
     double most = 0;
     for (int i = 0; i < program->n_steps; i++) {

@@ -1,5 +1,5 @@
-/* device_costs.h - communication between devices that overlaps with kernels: the time that a step
- * waits for it, and the time that the kernels lose to it. */
+/* device_costs.h - communication between devices that overlaps with kernels: how long a step waits
+ * for it, and how much it slows down the kernels. All times are in seconds. */
 #ifndef TTI_PLANNER_DEVICE_COSTS_H
 #define TTI_PLANNER_DEVICE_COSTS_H
 
@@ -7,35 +7,36 @@
 
 /* Communication in a queue that runs concurrently with the kernels. */
 typedef struct tti_overlap {
-    double exposed_s; /* that kernels wait for it */
-    double taken_s;   /* that they take longer, since it has a part of the device meanwhile */
+    double exposed_s;  /* time that kernels wait for the communication */
+    double slowdown_s; /* additional time of kernels, because the communication occupies a part of
+                       the device */
 } tti_overlap;
 
-/* The tensor-parallel collectives of a shard between n tensor shards; second: seconds of the
- * kernels per unit of their cost.  The collectives run one after the other in their queue, and the
- * program waits where it reads their results.  Where the devices can (ops; NULL: they cannot), the
- * terms of a norm travel while the product before it runs, and its rows while the one after it
- * does.
- */
+/* The tensor-parallel collectives of a shard between n tensor shards. s_per_cost: measured kernel
+ * seconds per estimated second. Collectives run in order in their queue; the program waits before
+ * it reads a result. If ops (NULL: unsupported) has the fusions, the terms of a norm are sent while
+ * the preceding product runs, and its rows while the following product runs. TUTTI_E_NOMEM. */
 tutti_status tti_overlapped_collectives(const tti_calibration *c, const tti_device_ops *ops,
-                                        const tti_program *program, int n, double second,
+                                        const tti_program *program, int n, double s_per_cost,
                                         tti_overlap *out);
 
-/* Gradients of the last shard, which takes shard_s: the buckets of the plan, each sent as soon as
- * it is complete; sent bytes in all. */
+/* The reduction of gradients during the last shard, which takes shard_s. Each bucket of the plan is
+ * sent when it is complete; sent: bytes of all buckets. */
 tti_overlap tti_overlapped_sums(const tti_calibration *c, const tti_plan *plan, double shard_s,
                                 double sent);
 
-/* Parameters of others in n_calls, while kernels of compute_s run that wait for the first one. */
+/* Gathering parameters in n_calls calls with `sent` bytes in total, while kernels of compute_s run.
+ * The kernels wait for the first call. */
 tti_overlap tti_overlapped_gathers(const tti_calibration *c, double n_calls, double sent,
                                    double compute_s);
 
-/* Shards of n_own whose values, constants and scratch of kernels a device has at the same time. */
+/* The number of a worker's n_own shards that a device has in flight: their activations, constants
+ * and scratch exist at the same time. */
 int tti_device_in_flight(const tti_plan *plan, int n_own);
 
-/* Bytes of a worker on a device in addition to tti_exec_memory_plan: inputs of n_own shards,
- * constants and results of shards in flight, slots for messages between stages and for collectives;
- * and resident samples. */
+/* Bytes of a worker on a device in addition to tti_exec_memory_plan. Extra: inputs of n_own shards,
+ * constants and results of shards in flight, slots for stage messages and collectives. Resident:
+ * samples that stay on the device. */
 double tti_device_extra_bytes(const tti_plan *plan, int n_own);
 double tti_device_resident_bytes(const tti_blueprint *b);
 

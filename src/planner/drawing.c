@@ -1,5 +1,5 @@
-/* drawing.c - tutti_draw_layout: which worker stores what, and what is sent when; drawing_text.c
- * and drawing_svg.c print it. */
+/* drawing.c - tutti_draw_layout: finds what each worker stores and sends; drawing_text.c and
+ * drawing_svg.c print it. */
 #include "planner/drawing.h"
 
 #include <limits.h>
@@ -29,8 +29,8 @@ bool tti_drawing_has_state_owners(const tti_drawing *d) {
     return tti_drawing_has_server(d) && d->b->n_model_ranks > 0;
 }
 
-/* Workers that divide a batch. */
-static int n_of_batch(const tti_drawing *d) {
+/* The number of workers that divide a batch. */
+static int n_batch_workers(const tti_drawing *d) {
     return tti_job_is_async(&d->b->config) ? 1 : d->scheme.data;
 }
 
@@ -62,7 +62,7 @@ tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_resident_range *
     return TUTTI_OK;
 }
 
-/* ---- sums ---- */
+/* ---- gradients ---- */
 
 bool tti_drawing_is_compressed(const tti_drawing *d) {
     const tti_job_config *c = &d->b->config;
@@ -93,18 +93,18 @@ static tti_shard_map shard_map_of(const tti_drawing *d, int n) {
     return d->b->has_shard_map && d->b->shard_map.n_ranks == n ? d->b->shard_map : shard_map;
 }
 
-bool tti_drawing_has_no_state(const tti_drawing *d, const tti_holding *h) {
+bool tti_drawing_has_no_state(const tti_drawing *d, const tti_worker_storage *h) {
     return tti_drawing_has_server(d) && !(tti_drawing_has_state_owners(d) && h->at.data == 0);
 }
 
-tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h) {
+tutti_status tti_drawing_find_storage(const tti_drawing *d, int rank, tti_worker_storage *h) {
     const tti_blueprint *b = tti_blueprint_of(d->b, rank);
     tti_exec_desc desc = tti_worker_exec_desc(b);
     if (tti_worker_serves_in_ranks(d->b)) tti_worker_serve_in_ranks(d->b, &desc);
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
     h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_compute_threads = 1;
-    int n = n_of_batch(d), at = n == 1 ? 0 : h->at.data; /* alone: all shards of its batches */
+    int n = n_batch_workers(d), at = n == 1 ? 0 : h->at.data; /* n 1: whole batches */
     tti_shard_map shard_map = shard_map_of(d, n);
     desc.shard_map = &shard_map;
     h->first_shard = tti_shard_map_first(&shard_map, at);
@@ -117,7 +117,7 @@ tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h) {
     return TUTTI_OK;
 }
 
-void tti_drawing_place(const tti_drawing *d, int rank) {
+void tti_drawing_print_place(const tti_drawing *d, int rank) {
     int place = tti_devices_place(&d->b->places, rank);
     if (!d->b->places.mixed) return;
     tti_str_add(d->out, place == TTI_ON_HOST ? "  on the host" : "  on device ");
@@ -127,7 +127,7 @@ void tti_drawing_place(const tti_drawing *d, int rank) {
 tti_schedule_drawing tti_drawing_schedule(const tti_drawing *d) {
     tti_exec_desc desc = d->exec;
     tti_core_share share;
-    tti_shard_map shard_map = shard_map_of(d, n_of_batch(d));
+    tti_shard_map shard_map = shard_map_of(d, n_batch_workers(d));
     int n_own = TTI_MAX(1, tti_shard_map_n_of(&shard_map, 0));
     tti_worker_cores(d->b, 0, d->n_workers, &share);
     desc.plan = tti_blueprint_plan(d->b, 0);
@@ -162,7 +162,7 @@ int tti_drawing_joins(const tti_drawing *d, const tti_plan *plan, double *bytes)
     return n;
 }
 
-/* ---- both ---- */
+/* ---- text and SVG ---- */
 
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
@@ -181,7 +181,8 @@ static tutti_status open_job(tutti_job *job, const tti_blueprint **b) {
     return tti_job_say_where(job, st);
 }
 
-/* The workers of one replica compute with as many threads as the one with the fewest. */
+/* The workers of one replica all use the smallest number of compute threads that any of them
+ * has. */
 static int threads_of(const tti_drawing *d, const tti_mesh_at *at) {
     int n = INT_MAX;
     for (int r = 0; r < d->n_workers; r++) {
@@ -197,7 +198,7 @@ static tutti_status list_steps_of(const tti_drawing *d, int rank) {
     const tti_blueprint *b = tti_blueprint_of(d->b, rank);
     tti_exec_desc desc = tti_worker_exec_desc(b);
     tti_mesh_at at = tti_mesh_at_rank(&d->b->mesh, rank);
-    int n = d->b->config.parallel.backup_workers > 0 ? d->n_workers : n_of_batch(d);
+    int n = d->b->config.parallel.backup_workers > 0 ? d->n_workers : n_batch_workers(d);
     if (tti_worker_serves_in_ranks(d->b)) tti_worker_serve_in_ranks(d->b, &desc);
     if (desc.backend->device)
         return tti_fail(TUTTI_E_UNSUPPORTED,
@@ -230,7 +231,7 @@ static tutti_status list_steps(const tti_drawing *d, const char *worker) {
     return list_steps_of(d, (int)rank);
 }
 
-/* worker NULL: the layout of all workers. */
+/* worker: the rank whose steps are listed; NULL: draws the layout of all workers. */
 static tutti_status describe(tutti_job *job, bool svg, const char *worker, char **text) {
     const tti_blueprint *b;
     tti_str out = {0};

@@ -8,12 +8,12 @@
 
 enum { BOX_WIDTH = 168, BOX_HEIGHT = 84, COLUMN_GAP = 48, ROW_GAP = 24, GAP = 14, TOP = 78 };
 enum { MIN_WIDTH = 840, SERVER_GAP = 120, SERVER_RAIL = SERVER_GAP / 2 };
-enum { MAX_FAR = 8, FAR_STEP = 16 }; /* lines below a row; pixels between them */
-enum { KEY_LETTER = 7 };             /* pixels, at least */
+enum { MAX_LONG_LINES = 8, LONG_LINE_STEP = 16 }; /* lines below a row; pixels between them */
+enum { KEY_LETTER = 7 };                          /* pixels, at least */
 
 static const char red[] = "#dc2626", blue[] = "#2563eb", green[] = "#16a34a", violet[] = "#9333ea";
 
-/* Prints the amount of data beside a line. */
+/* Prints the amount of data next to a line. */
 static void label(const tti_drawing *d, int x, int y, double bytes) {
     double mib = bytes / 1048576.0;
     tti_str_printf(d->out, "<text x=\"%d\" y=\"%d\" font-size=\"10\">%.*f</text>\n", x, y,
@@ -24,15 +24,15 @@ static int column_x(int column) { return GAP + column * (BOX_WIDTH + COLUMN_GAP)
 
 /* ---- below a row: lines between workers that are not neighbours ---- */
 
-/* Between two stages of each copy of the model. */
-typedef struct far_line {
+/* A line between two stages that are not neighbours, in each replica. */
+typedef struct long_line {
     int from, to;
-    bool is_tied; /* a parameter that both have, else values of shards */
+    bool is_tied; /* true: a tied parameter; false: activations of shards */
     double bytes;
-} far_line;
+} long_line;
 
 /* Returns at most `most` lines. */
-static int find_far_lines(const tti_drawing *d, far_line *out, int most) {
+static int find_long_lines(const tti_drawing *d, long_line *out, int most) {
     const tti_plan *plan = tti_blueprint_plan(d->b, 0);
     const tti_stages *stages = plan->stages;
     int n = 0;
@@ -40,7 +40,7 @@ static int find_far_lines(const tti_drawing *d, far_line *out, int most) {
     for (int i = 0; i < stages->n_stages; i++)
         for (int k = i + 2; k < stages->n_stages && n < most; k++) {
             double bytes = tti_stage_bytes(stages, i, k) + tti_stage_bytes(stages, k, i);
-            if (bytes > 0) out[n++] = (far_line){i, k, false, bytes};
+            if (bytes > 0) out[n++] = (long_line){i, k, false, bytes};
         }
     for (int i = 0; i < stages->n_tied && n < most; i++) {
         const tti_tied_param *tied = &stages->tied[i];
@@ -48,31 +48,31 @@ static int find_far_lines(const tti_drawing *d, far_line *out, int most) {
         const tti_plan *first = tti_blueprint_plan(d->b, at * d->scheme.tensor);
         int slot = tti_plan_find_slot(first, tied->name);
         if (slot < 0) continue;
-        out[n++] = (far_line){at, tied->stages[tied->n_stages - 1], true,
-                              (double)first->slots[slot].n_elems * (double)sizeof(float)};
+        out[n++] = (long_line){at, tied->stages[tied->n_stages - 1], true,
+                               (double)first->slots[slot].n_elems * (double)sizeof(float)};
     }
     return n;
 }
 
 static int row_gap(const tti_drawing *d) {
-    far_line lines[MAX_FAR];
-    return ROW_GAP + find_far_lines(d, lines, MAX_FAR) * FAR_STEP;
+    long_line lines[MAX_LONG_LINES];
+    return ROW_GAP + find_long_lines(d, lines, MAX_LONG_LINES) * LONG_LINE_STEP;
 }
 
 static int row_y(const tti_drawing *d, int row) { return TOP + row * (BOX_HEIGHT + row_gap(d)); }
 
-static void draw_far_lines(const tti_drawing *d, int row) {
-    far_line lines[MAX_FAR];
-    int n = find_far_lines(d, lines, MAX_FAR), top = row_y(d, row) + BOX_HEIGHT;
+static void draw_long_lines(const tti_drawing *d, int row) {
+    long_line lines[MAX_LONG_LINES];
+    int n = find_long_lines(d, lines, MAX_LONG_LINES), top = row_y(d, row) + BOX_HEIGHT;
     for (int i = 0; i < n; i++) {
-        int x = column_x(lines[i].from * d->scheme.tensor) + (i + 1) * FAR_STEP,
-            to = column_x(lines[i].to * d->scheme.tensor) + (i + 1) * FAR_STEP,
-            y = top + (i + 1) * FAR_STEP;
+        int x = column_x(lines[i].from * d->scheme.tensor) + (i + 1) * LONG_LINE_STEP,
+            to = column_x(lines[i].to * d->scheme.tensor) + (i + 1) * LONG_LINE_STEP,
+            y = top + (i + 1) * LONG_LINE_STEP;
         tti_str_printf(d->out,
                        "<path d=\"M %d %d V %d H %d V %d\" stroke=\"%s\" stroke-width=\"3\" "
                        "fill=\"none\"/>\n",
                        x, top, y, to, top, lines[i].is_tied ? violet : blue);
-        label(d, x + (n - i) * FAR_STEP, y - 4, lines[i].bytes);
+        label(d, x + (n - i) * LONG_LINE_STEP, y - 4, lines[i].bytes);
     }
 }
 
@@ -87,11 +87,11 @@ static void frame(const tti_drawing *d, int x, int y, int colour) {
                    x, y, BOX_WIDTH, BOX_HEIGHT, fills[(size_t)colour % TTI_COUNT(fills)]);
 }
 
-static void box(const tti_drawing *d, int x, int y, const tti_holding *h, int rank) {
+static void box(const tti_drawing *d, int x, int y, const tti_worker_storage *h, int rank) {
     frame(d, x, y, tti_mesh_model_rank(&d->b->mesh, &h->at));
     tti_str_printf(d->out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">worker %d", x + 8, y + 18,
                    rank);
-    tti_drawing_place(d, rank);
+    tti_drawing_print_place(d, rank);
     tti_str_printf(d->out,
                    "</text>\n<text x=\"%d\" y=\"%d\">shards %d..%d</text>\n"
                    "<text x=\"%d\" y=\"%d\">parameters %.2f MiB</text>\n"
@@ -115,8 +115,8 @@ static void line(const tti_drawing *d, int x, int y, int dx, int dy, const char 
     label(d, x + (dx ? 8 : 5), y + (dy ? dy - 9 : -5), bytes);
 }
 
-/* Between the same part of neighbouring copies: where gradients are summed, or parameters averaged.
- */
+/* Draws lines between the same parts of neighbouring replicas, which reduce gradients or average
+ * parameters. */
 static void sum_lines(const tti_drawing *d, int n_columns, int n_rows) {
     for (int row = 0; row + 1 < n_rows; row++)
         for (int column = 0; column < n_columns; column++) {
@@ -140,7 +140,8 @@ static void server_box(const tti_drawing *d, int x, int y, int r, const tti_resi
                    y + 54, tti_mib(range->params), x + 8, y + 72, tti_mib(range->states));
 }
 
-/* A second column, joined to every worker by one rail: each sends to all ranges. */
+/* Draws the ranges of the server as a second column. One line joins it to every worker, because
+ * each worker sends to all ranges. */
 static tutti_status draw_server(const tti_drawing *d) {
     int n = tti_drawing_n_ranges(d), x = column_x(0) + BOX_WIDTH, middle = BOX_HEIGHT / 2;
     int last = row_y(d, TTI_MAX(n, d->n_workers) - 1) + middle;
@@ -159,7 +160,8 @@ static tutti_status draw_server(const tti_drawing *d) {
     return TUTTI_OK;
 }
 
-/* Traffic per shard: between the tensor shards of a stage, and from a stage to the next one. */
+/* Draws the traffic per shard, between the tensor ranks of a stage and between neighbouring
+ * stages. */
 static void model_lines(const tti_drawing *d, int n_columns, int row) {
     const tti_plan *plan = tti_blueprint_plan(d->b, 0);
     int n_tensor = d->scheme.tensor, y = row_y(d, row) + BOX_HEIGHT / 2;
@@ -177,12 +179,12 @@ static void model_lines(const tti_drawing *d, int n_columns, int row) {
     }
 }
 
-/* A row for each copy of the model, a column for each part of it. */
+/* Draws a row for each replica and a column for each part of the model. */
 static tutti_status draw_boxes(const tti_drawing *d) {
     int n_columns = tti_mesh_n_model(&d->b->mesh), n_rows = d->scheme.data;
     for (int r = 0; r < d->n_workers; r++) {
-        tti_holding h;
-        TTI_TRY(tti_drawing_hold(d, r, &h));
+        tti_worker_storage h;
+        TTI_TRY(tti_drawing_find_storage(d, r, &h));
         int column = tti_mesh_model_rank(&d->b->mesh, &h.at);
         box(d, column_x(column), row_y(d, r / n_columns), &h, r);
     }
@@ -190,7 +192,7 @@ static tutti_status draw_boxes(const tti_drawing *d) {
     sum_lines(d, n_columns, n_rows);
     for (int row = 0; row < n_rows; row++) {
         model_lines(d, n_columns, row);
-        draw_far_lines(d, row);
+        draw_long_lines(d, row);
     }
     return TUTTI_OK;
 }
@@ -222,7 +224,7 @@ static void print_key(const tti_drawing *d, tti_str *out) {
     if (d->scheme.tensor > 1) tti_str_add(out, ", green: sums inside it");
 }
 
-/* Below the boxes, from y on. */
+/* Draws the pipeline schedule below the boxes, from y on. */
 static tutti_status draw_schedule(const tti_drawing *d, int y, int width) {
     tti_schedule_drawing schedule = tti_drawing_schedule(d);
     tti_str_printf(d->out,

@@ -44,12 +44,12 @@ static void print_state_owners(const tti_drawing *d) {
         d->scheme.data - 1, tti_mib(longest * sizeof(float)));
 }
 
-static void print_worker(const tti_drawing *d, int rank, const tti_holding *h) {
+static void print_worker(const tti_drawing *d, int rank, const tti_worker_storage *h) {
     tti_str_printf(d->out, "worker %-3d", rank);
     if (d->n_workers > d->scheme.data)
         tti_str_printf(d->out, " [data %d, stage %d, tensor shard %d]", h->at.data, h->at.stage,
                        h->at.tensor);
-    tti_drawing_place(d, rank);
+    tti_drawing_print_place(d, rank);
     tti_str_printf(d->out,
                    "  shards %d..%d  parameters %.2f MiB (%d tensors, %s .. %s)  state %.2f  "
                    "gradients %.2f  activations %.2f",
@@ -62,9 +62,9 @@ static void print_worker(const tti_drawing *d, int rank, const tti_holding *h) {
     tti_str_add(d->out, "\n");
 }
 
-/* Prints which workers communicate with their counterparts in a divided model: all tensor shards of
- * a layer do the same. */
-static void print_like(const tti_drawing *d, int stage) {
+/* Names the parts that a line applies to in a divided model; all tensor ranks of a stage do the
+ * same. */
+static void print_scope(const tti_drawing *d, int stage) {
     if (d->scheme.pipeline > 1) tti_str_printf(d->out, " of stage %d", stage);
     if (d->scheme.tensor > 1) tti_str_add(d->out, ", of each tensor shard");
 }
@@ -81,7 +81,7 @@ static void print_averaging(const tti_drawing *d, const tti_plan *plan, int stag
         "each %s updates its own parameters; every %lld steps all %d average their parameters%s",
         d->n_workers > d->scheme.data ? "copy of the model" : "worker",
         (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "");
-    print_like(d, stage);
+    print_scope(d, stage);
     tti_str_printf(d->out, ":\n  %.3f MiB, and nothing between\n",
                    tti_mib(tti_averaging_bytes(c, plan)));
 }
@@ -105,14 +105,14 @@ static void print_buckets(const tti_drawing *d, const tti_plan *plan) {
                        (long long)d->exec.compress_after);
 }
 
-/* Workers of local SGD have sums of gradients in the steps in front alone. */
+/* Prints reductions of gradients. With local SGD only the warm-up steps have them. */
 static void print_sums(const tti_drawing *d, int stage) {
     const tti_plan *plan = tti_blueprint_plan(d->b, stage * d->scheme.tensor);
     if (d->scheme.data < 2) return;
     if (d->exec.local) print_averaging(d, plan, stage);
     if (d->exec.local && d->exec.local_after == 0) return;
     tti_str_printf(d->out, "\nsums between the %d workers", d->scheme.data);
-    print_like(d, stage);
+    print_scope(d, stage);
     tti_str_printf(d->out, ", in the order of the backward pass%s:\n",
                    d->exec.local ? ", in the steps before" : "");
     print_buckets(d, plan);
@@ -126,7 +126,8 @@ static void print_sums(const tti_drawing *d, int stage) {
                        ((size_t)d->scheme.data * 2 + 1) * sizeof(double));
 }
 
-/* Activations go forward and their gradients back, for each shard on its own. */
+/* Prints messages between stages: activations forward and their gradients backward, separately for
+ * each shard. */
 static tutti_status print_messages(const tti_drawing *d) {
     const tti_stages *stages = tti_blueprint_plan(d->b, 0)->stages;
     tti_str_printf(d->out, "\nbetween the %d stages", d->scheme.pipeline);
@@ -158,14 +159,14 @@ static void print_collectives(const tti_drawing *d) {
     }
 }
 
-/* Batch norm over the whole batch. */
+/* Prints joined values: batch norm over the whole batch. */
 static void print_joins(const tti_drawing *d) {
     for (int i = 0; i < d->scheme.pipeline && d->scheme.data > 1; i++) {
         double bytes;
         int n = tti_drawing_joins(d, tti_blueprint_plan(d->b, i * d->scheme.tensor), &bytes);
         if (n == 0) continue;
         tti_str_printf(d->out, "\njoined inside a step between the %d workers", d->scheme.data);
-        print_like(d, i);
+        print_scope(d, i);
         tti_str_printf(d->out, ": %d values of all shards, %.3f MiB\n", n, bytes / 1048576.0);
     }
 }
@@ -182,13 +183,13 @@ static tutti_status print_axes(const tti_drawing *d) {
     return TUTTI_OK;
 }
 
-/* With more workers only the first and the last ones have a line each. */
-enum { MOST_LINES = 4096, END_LINES = 16 };
+/* With more workers than MAX_LINES only the first and the last END_LINES workers are printed. */
+enum { MAX_LINES = 4096, END_LINES = 16 };
 
 static tutti_status print_workers(const tti_drawing *d, int first, int last) {
     for (int r = first; r < last; r++) {
-        tti_holding h = {0};
-        TTI_TRY(tti_drawing_hold(d, r, &h));
+        tti_worker_storage h = {0};
+        TTI_TRY(tti_drawing_find_storage(d, r, &h));
         print_worker(d, r, &h);
     }
     return TUTTI_OK;
@@ -196,7 +197,7 @@ static tutti_status print_workers(const tti_drawing *d, int first, int last) {
 
 static tutti_status print_all_workers(const tti_drawing *d) {
     int n = d->n_workers;
-    if (n <= MOST_LINES) return print_workers(d, 0, n);
+    if (n <= MAX_LINES) return print_workers(d, 0, n);
     TTI_TRY(print_workers(d, 0, END_LINES));
     tti_str_printf(d->out, "workers %d to %d: left out\n", END_LINES, n - END_LINES - 1);
     return print_workers(d, n - END_LINES, n);

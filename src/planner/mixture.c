@@ -1,8 +1,9 @@
-/* mixture.c - the slowest worker of a shard map, then what the host does for all of them.
+/* mixture.c - predicts a step of workers on devices and on the host: the slowest worker's compute
+ * time, then the work of the host for all workers.
  *
- * Gradients of devices come to pinned memory, are summed between all workers, every worker makes
- * the whole update on its own cores, and parameters go back (exec/device/device_host_staged.c,
- * offload.c): one after the other. */
+ * These phases do not overlap (exec/device/comm/device_host_staged.c, params/offload.c): gradients
+ * are copied from devices to pinned memory, all workers reduce them, every worker executes the
+ * whole update on its own cores, and parameters are copied back. */
 #include "planner/mixture.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
 #include "train/setup/throughput.h"
 #include "train/setup/worker_exec.h"
 
-/* Bytes per second between pinned memory and a device of an H200's host. */
+/* Bytes per second between pinned memory and an H200. */
 static const double COPIED_BYTES_S = 50e9;
 
 tutti_status tti_mixture_check_device(const tti_job_config *config, const char *device) {
@@ -39,16 +40,16 @@ tutti_status tti_mixture_micro_group(const tti_blueprint *b, tti_mixture *m, dou
 
 /* ---- workers ---- */
 
-typedef struct member {
-    const tti_blueprint *b; /* of its kind */
+typedef struct mixed_worker {
+    const tti_blueprint *b; /* blueprint of its kind, device or host */
     bool on_device;
-    int n_threads; /* that make its update */
+    int n_threads; /* threads of its update */
     tti_group_cost micro_group;
-} member;
+} mixed_worker;
 
-static member member_of(const tti_blueprint *b, const tti_mixture *m, const tti_scheme *l, int rank,
-                        bool *is_measured) {
-    member w = {.b = tti_blueprint_of(b, rank)};
+static mixed_worker mixed_worker_of(const tti_blueprint *b, const tti_mixture *m,
+                                    const tti_scheme *l, int rank, bool *is_measured) {
+    mixed_worker w = {.b = tti_blueprint_of(b, rank)};
     tti_core_share share;
     w.on_device = tti_devices_place(&b->places, rank) != TTI_ON_HOST;
     const tti_calibration *c = w.on_device ? &m->devices : &m->host;
@@ -59,7 +60,7 @@ static member member_of(const tti_blueprint *b, const tti_mixture *m, const tti_
     return w;
 }
 
-static int n_compute_threads_of(const member *w, int n_shards) {
+static int n_compute_threads_of(const mixed_worker *w, int n_shards) {
     tti_exec_desc desc = tti_worker_exec_desc(w->b);
     desc.n_compute_threads = w->n_threads;
     return tti_exec_n_compute_threads(&desc, n_shards);
@@ -82,14 +83,14 @@ static tutti_status shard_map(const tti_blueprint *b, const tti_scheme *l,
 
 /* ---- a step ---- */
 
-static void predict_times(const tti_blueprint *b, const tti_mixture *m, const member *workers,
+static void predict_times(const tti_blueprint *b, const tti_mixture *m, const mixed_worker *workers,
                           const tti_shard_map *d, const tti_throughput *throughputs,
                           tti_prediction *p) {
     const tti_calibration *host = &m->host;
     double flat = (double)b->plan->n_flat, n = b->n_workers, slowest = 0;
     bool any_device = false;
     for (int r = 0; r < b->n_workers; r++) {
-        const member *w = &workers[r];
+        const mixed_worker *w = &workers[r];
         double n_own = tti_shard_map_n_of(d, r);
         double add =
             w->on_device ? m->devices.add_s : host->add_s / throughputs[r].n_compute_threads;
@@ -103,18 +104,18 @@ static void predict_times(const tti_blueprint *b, const tti_mixture *m, const me
         (b->plan->n_buckets + 1) * host->sum_latency_s + p->sent_bytes / host->sum_bytes_s;
     if (any_device) p->reduce_s += 2 * flat * sizeof(float) / COPIED_BYTES_S;
     for (int r = 0; r < b->n_workers; r++)
-        if (!workers[r].on_device) /* measured on its cores; others have fewer */
+        if (!workers[r].on_device) /* measured with its own threads */
             p->update_s = workers[r].micro_group.update_s * workers[r].n_threads * slowest;
-    p->load_s = 0; /* other threads than those that compute load samples */
+    p->load_s = 0; /* samples are loaded by other threads */
     p->step_s = p->compute_s + p->add_s + p->reduce_s + p->update_s;
 }
 
-/* A device has no optimizer state; its host arrays include a place for its gradients. */
+/* The host stores the optimizer state of a device, and a copy of its gradients. */
 static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
-                                   const member *workers, const tti_shard_map *d,
+                                   const mixed_worker *workers, const tti_shard_map *d,
                                    tti_prediction *p) {
     for (int r = 0; r < b->n_workers; r++) {
-        const member *w = &workers[r];
+        const mixed_worker *w = &workers[r];
         tti_exec_desc desc = tti_worker_exec_desc(w->b);
         tti_exec_memory memory;
         desc.shard_map = d;
@@ -127,8 +128,8 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
             p->worker_bytes = fmax(p->worker_bytes, bytes);
             p->host_bytes += (double)(memory.offloaded + memory.grads);
         } else {
-            p->host_bytes += tti_resident_in_pages(&memory, desc.plan) +
-                             tti_used_in_pages(&memory, desc.plan, false) +
+            p->host_bytes += tti_resident_page_bytes(&memory, desc.plan) +
+                             tti_working_page_bytes(&memory, desc.plan, false) +
                              w->micro_group.hidden_bytes * n_compute_threads_of(w, b->n_shards);
         }
         if (r == 0) p->first_bytes = bytes;
@@ -142,7 +143,7 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
 tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, const tti_mixture *m,
                                  tti_prediction *out) {
     size_t n = (size_t)b->n_workers;
-    member *workers = calloc(n, sizeof *workers);
+    mixed_worker *workers = calloc(n, sizeof *workers);
     tti_throughput *throughputs = calloc(n, sizeof *throughputs);
     tti_shard_map d = {0};
     tutti_status st = TUTTI_OK;
@@ -150,7 +151,7 @@ tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, co
     if (!workers || !throughputs) st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int r = 0; st == TUTTI_OK && r < b->n_workers; r++) {
         bool is_measured;
-        workers[r] = member_of(b, m, l, r, &is_measured);
+        workers[r] = mixed_worker_of(b, m, l, r, &is_measured);
         out->is_measured = out->is_measured && is_measured;
         throughputs[r] = (tti_throughput){fmax(workers[r].micro_group.s, 1e-9),
                                           n_compute_threads_of(&workers[r], b->n_shards)};

@@ -1,4 +1,4 @@
-/* network.c - a cluster described by nine numbers, parsed with the option table of jobs. */
+/* network.c - describes a cluster by nine numbers, which the option parser of jobs reads. */
 #include "planner/network.h"
 
 #include <math.h>
@@ -52,7 +52,8 @@ static const tti_option_table table = {.rows = rows,
                                        .n_groups = TTI_COUNT(groups),
                                        .n_config_bytes = sizeof(config)};
 
-/* h200: eight on NVLink, a 400 Gb/s adapter each.  ethernet: four workers, 25 Gb/s for a host. */
+/* h200: eight devices per host on NVLink, with a 400 Gb/s adapter each. ethernet: four workers per
+ * host, which share 25 Gb/s. */
 static const struct {
     const char *name, *yaml;
 } presets[] = {
@@ -96,40 +97,40 @@ tutti_status tti_network_read(const char *name, tti_network *out) {
     return st;
 }
 
-void tti_network_members(const tti_network *network, int64_t n, int64_t apart, int64_t *members) {
+void tti_network_members(const tti_network *network, int64_t n, int64_t stride, int64_t *members) {
     for (int i = 0; i < TTI_N_LEVELS; i++) {
         bool is_last = i == TTI_N_LEVELS - 1;
-        int64_t size = network->levels[i].size, here = TTI_MAX(size / apart, 1);
+        int64_t size = network->levels[i].size, here = TTI_MAX(size / stride, 1);
         members[i] = is_last || n < here ? n : here;
         n = (n + members[i] - 1) / members[i];
-        apart = TTI_MAX(apart / size, 1);
+        stride = TTI_MAX(stride / size, 1);
     }
 }
 
 int tti_network_level(const tti_network *network, int64_t n) {
     int level = 0;
-    for (double room = 1; level < TTI_N_LEVELS - 1; level++) {
-        room *= (double)network->levels[level].size;
-        if ((double)n <= room) break;
+    for (double capacity = 1; level < TTI_N_LEVELS - 1; level++) {
+        capacity *= (double)network->levels[level].size;
+        if ((double)n <= capacity) break;
     }
     return level;
 }
 
-double tti_network_room(const tti_network *network) {
-    double room = 1;
-    for (int i = 0; i < TTI_N_LEVELS; i++) room *= (double)network->levels[i].size;
-    return room;
+double tti_network_capacity(const tti_network *network) {
+    double capacity = 1;
+    for (int i = 0; i < TTI_N_LEVELS; i++) capacity *= (double)network->levels[i].size;
+    return capacity;
 }
 
-/* ways: 2 there and back, 1 one of them. */
-static double move_s(const tti_network *network, const int64_t *members, double n_bytes, int ways,
-                     double *sent) {
+/* n_phases: 2 for an all-reduce; 1 for a reduce-scatter or an all-gather. */
+static double move_s(const tti_network *network, const int64_t *members, double n_bytes,
+                     int n_phases, double *sent) {
     double s = 0;
     for (int i = 0; i < TTI_N_LEVELS; i++) {
         const tti_level *level = &network->levels[i];
-        double k = (double)members[i], moved = ways * (k - 1) / k * n_bytes;
+        double k = (double)members[i], moved = n_phases * (k - 1) / k * n_bytes;
         if (members[i] < 2) continue;
-        s += moved / (level->gb_s * 1e9) + ways * ceil(log2(k)) * level->latency_us * 1e-6;
+        s += moved / (level->gb_s * 1e9) + n_phases * ceil(log2(k)) * level->latency_us * 1e-6;
         sent[i] += moved;
         n_bytes /= k;
     }
@@ -141,12 +142,12 @@ double tti_network_sum_s(const tti_network *network, const int64_t *members, dou
     return move_s(network, members, n_bytes, 2, sent);
 }
 
-double tti_network_half_s(const tti_network *network, const int64_t *members, double n_bytes,
-                          double *sent) {
+double tti_network_half_sum_s(const tti_network *network, const int64_t *members, double n_bytes,
+                              double *sent) {
     return move_s(network, members, n_bytes, 1, sent);
 }
 
-/* The time of a sum is linear in its bytes. */
+/* The time of a reduction is linear in its bytes, so two sizes determine latency and speed. */
 void tti_network_link(const tti_network *network, const int64_t *members, tti_bucket_link *link) {
     const double many = 1e9;
     double sent[TTI_N_LEVELS] = {0}, latency_s = tti_network_sum_s(network, members, 0, sent),

@@ -1,8 +1,8 @@
-/* planner.c - tutti_plan_job: predicts every layout, and prints the best ones with the losses of
- * the others.
+/* planner.c - tutti_plan_job: predicts every layout, and prints them, the best first, with the
+ * reason why the others are slower.
  *
- * Calibration takes the longest and has a budget: programs that do not fit into it are scaled by
- * their costs. */
+ * Calibration takes most of the time and has a budget. The time of programs that exceed the budget
+ * is scaled from other programs by their costs. */
 #include "tutti/planner.h"
 
 #include <math.h>
@@ -20,24 +20,24 @@
 #include "train/setup/init_config.h"
 
 static const double BUDGET_S = 8;
-/* A calibration with what kernels want of memory lasts so long, or as large a part of the budget
- * longer. */
-static const double CALIBRATION_S = 10, ASKING = 0.25;
+/* Calibration and scratch queries together take at most this many seconds, except that queries may
+ * always take this fraction of the budget. */
+static const double CALIBRATION_S = 10, QUERY_SHARE = 0.25;
 enum { MAX_ROWS = 10 };
 
 typedef struct planner {
     tutti_job *job;
     const tutti_plan_desc *desc;
     tti_schemes layouts;
-    const tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
-    bool *is_shared;                  /* [n]: the blueprint of a layout before it */
-    tti_plan_cache *cache;            /* for all blueprints but the first, which is that of a run */
-    bool on_device, is_mixed;         /* mixed: workers on devices and on the host */
+    const tti_blueprint **blueprints; /* [layouts.n]; the first blueprint owns the data sets */
+    bool *is_shared;                  /* [n]: the blueprint belongs to an earlier layout */
+    tti_plan_cache *cache; /* used by all blueprints but the first, which is created as in a run */
+    bool on_device, is_mixed; /* is_mixed: there are workers on devices and on the host */
     tti_calibration calibration;
-    tti_mixture mixture;         /* is_mixed: in place of calibration */
-    tti_prediction *predictions; /* [n], the best first */
+    tti_mixture mixture;         /* is_mixed: used instead of calibration */
+    tti_prediction *predictions; /* [n], the best first after sort */
     double memory_bytes, spent_s, base_bytes;
-    int n_fit; /* that have room: they stand in front */
+    int n_fit; /* number of layouts that fit in memory; they come first */
 } planner;
 
 /* ---- blueprints and calibration ---- */
@@ -45,10 +45,10 @@ typedef struct planner {
 static bool is_measured(const planner *p) { return tti_is_measured(p->desc->device); }
 
 /* True if the programs are not those of a backend of this machine. */
-static bool is_on_paper(const planner *p) { return tti_is_known_device(p->desc->device); }
+static bool uses_stored_figures(const planner *p) { return tti_is_known_device(p->desc->device); }
 
-/* ZeRO changes no program, except for the 16-bit parameter copies on devices, and the sizes of
- * buckets. */
+/* True if layouts a and b have the same programs although their ZeRO stages differ. ZeRO only
+ * changes 16-bit parameter copies on devices, and the sizes of buckets. */
 static bool is_same_zero(const planner *p, int a, int b) {
     return !p->on_device || a == b || (a > 1 && b > 1);
 }
@@ -58,7 +58,7 @@ static bool is_same_mesh(const tti_scheme *a, const tti_scheme *b) {
            a->chunks == b->chunks && a->shards == b->shards;
 }
 
-/* One blueprint is enough for layouts that differ in nothing else. */
+/* Returns the blueprint of an earlier layout with the same programs; NULL: none. */
 static const tti_blueprint *find_blueprint(const planner *p, int i) {
     const tti_scheme *a = &p->layouts.of[i];
     for (int k = 0; k < i; k++) {
@@ -79,7 +79,7 @@ static bool are_alike(const tti_blueprint *a, const tti_blueprint *b) {
     return true;
 }
 
-/* Whether what layout i computes twice is nothing more than in one before it. */
+/* True if an earlier layout has the same programs and differs only in the recomputation key. */
 static bool is_repeated(const planner *p, int i) {
     const tti_scheme *a = &p->layouts.of[i];
     for (int k = 0; k < i; k++) {
@@ -102,16 +102,17 @@ static tutti_status make_blueprint(planner *p, int i) {
     p->blueprints[i] = find_blueprint(p, i);
     p->is_shared[i] = p->blueprints[i] != NULL;
     if (p->is_shared[i]) return TUTTI_OK;
-    TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], is_on_paper(p), &job));
-    tutti_status st = tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
-                                                is_on_paper(p) ? tti_paper_device() : NULL,
-                                                i ? p->cache : NULL, &p->blueprints[i]);
+    TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], uses_stored_figures(p), &job));
+    tutti_status st = tti_blueprint_create_like(
+        job, i ? p->blueprints[0] : NULL, uses_stored_figures(p) ? tti_planning_device() : NULL,
+        i ? p->cache : NULL, &p->blueprints[i]);
     tutti_job_destroy(job);
-    if (i == 0) p->base_bytes = tti_process_bytes(NULL); /* as a run would have it */
+    if (i == 0) p->base_bytes = tti_process_bytes(NULL); /* as in a run, with one blueprint */
     return st;
 }
 
-/* Some layouts only turn out to be none when the model is divided: more stages than layers. */
+/* Creates the blueprints. Some layouts turn out to be impossible only here, such as those with more
+ * stages than layers. */
 static tutti_status make_blueprints(planner *p) {
     size_t n = (size_t)p->layouts.n;
     p->blueprints = calloc(n, sizeof(const tti_blueprint *));
@@ -134,11 +135,12 @@ static tutti_status make_blueprints(planner *p) {
     return TUTTI_OK;
 }
 
-/* Programs of other lengths first: what computes twice is scaled by its costs more safely. */
-static tutti_status run_micro_groups(planner *p, double budget, bool twice) {
+/* recomputes: measures layouts with recomputation, else those without. The latter are measured
+ * first, because the former can be scaled from them more reliably. */
+static tutti_status run_micro_groups(planner *p, double budget, bool recomputes) {
     for (int i = 0; i < p->layouts.n; i++) {
         double spent, left = budget - p->spent_s;
-        if (twice != (strcmp(p->layouts.of[i].recompute, "none") != 0)) continue;
+        if (recomputes != (strcmp(p->layouts.of[i].recompute, "none") != 0)) continue;
         TTI_TRY(p->is_mixed
                     ? tti_mixture_micro_group(p->blueprints[i], &p->mixture, left, &spent)
                     : tti_calibrate_micro_group(p->blueprints[i], &p->calibration, left, &spent));
@@ -147,11 +149,12 @@ static tutti_status run_micro_groups(planner *p, double budget, bool twice) {
     return TUTTI_OK;
 }
 
-/* Preparing kernels may take longer than running them; kernels beyond the budget are scaled. */
-static tutti_status ask_kernels(planner *p, double budget) {
-    double spent, left = fmax(CALIBRATION_S - p->spent_s, ASKING * budget);
+/* Queries scratch memory. Preparing kernels may take longer than running them, so kernels beyond
+ * the budget are scaled. */
+static tutti_status query_scratch(planner *p, double budget) {
+    double spent, left = fmax(CALIBRATION_S - p->spent_s, QUERY_SHARE * budget);
     for (int i = 0; i < p->layouts.n && !p->is_mixed; i++) {
-        TTI_TRY(tti_scratch_ask(p->blueprints[i], &p->calibration, left, &spent));
+        TTI_TRY(tti_scratch_query_all(p->blueprints[i], &p->calibration, left, &spent));
         left -= spent, p->spent_s += spent;
     }
     return TUTTI_OK;
@@ -178,7 +181,7 @@ static tutti_status calibrate(planner *p, int n_workers) {
     TTI_TRY(calibrate_machine(p, n_workers, budget));
     TTI_TRY(run_micro_groups(p, budget, false));
     TTI_TRY(run_micro_groups(p, budget, true));
-    return ask_kernels(p, budget);
+    return query_scratch(p, budget);
 }
 
 /* ---- order ---- */
@@ -191,7 +194,7 @@ static bool fits(const planner *p, const tti_prediction *x) {
     return bytes_wanted(p, x) <= p->memory_bytes;
 }
 
-static int twice(const tti_prediction *x) { return strcmp(x->layout.recompute, "none") != 0; }
+static int recomputes(const tti_prediction *x) { return strcmp(x->layout.recompute, "none") != 0; }
 
 /* Among equally fast layouts, the one with less memory comes first, then the one without
  * recomputation. */
@@ -199,7 +202,7 @@ static int by_time(const void *a, const void *b) {
     const tti_prediction *x = a, *y = b;
     if (x->step_s != y->step_s) return x->step_s > y->step_s ? 1 : -1;
     if (x->worker_bytes != y->worker_bytes) return x->worker_bytes > y->worker_bytes ? 1 : -1;
-    return twice(x) - twice(y);
+    return recomputes(x) - recomputes(y);
 }
 
 /* Layouts that fit come first, the fastest one first; then the others. */
@@ -218,7 +221,7 @@ static void sort(planner *p) {
 static double memory_here(void) {
     struct sysinfo info;
     double bytes = sysinfo(&info) == 0 ? (double)info.totalram * info.mem_unit : INFINITY, limit;
-    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r"); /* a container's; "max": none */
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r"); /* "max": no limit */
     if (file && fscanf(file, "%lf", &limit) == 1 && limit < bytes) bytes = limit;
     if (file) fclose(file);
     return 0.9 * bytes;
@@ -232,7 +235,7 @@ static tutti_status predict(planner *p, int i) {
 }
 
 static tutti_status predict_all(planner *p, int n_workers) {
-    TTI_TRY(tti_schemes_find(p->job, n_workers, p->on_device, is_on_paper(p), &p->layouts));
+    TTI_TRY(tti_schemes_find(p->job, n_workers, p->on_device, uses_stored_figures(p), &p->layouts));
     TTI_TRY(make_blueprints(p));
     TTI_TRY(calibrate(p, n_workers));
     for (int i = 0; i < p->layouts.n; i++) TTI_TRY(predict(p, i));
@@ -301,7 +304,7 @@ static void print_row(const planner *p, const tti_prediction *x, int width, tti_
     tti_str_free(&name);
 }
 
-/* Unequal workers are not predicted. */
+/* The prediction assumes equal workers, so it ignores load weights. */
 static bool ignores_load_weights(const planner *p) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(tti_job_config_of(p->job));
     return !p->is_mixed && (kind == TTI_LOAD_WEIGHTS_MEASURED || kind == TTI_LOAD_WEIGHTS_GIVEN);
@@ -379,7 +382,7 @@ static double least_wanted(const planner *p) {
     return least;
 }
 
-/* The job as it was given, with the best layout's keys. */
+/* Writes the job as it was given, with the keys of the best layout. */
 static tutti_status write_best(planner *p, char **best) {
     *best = NULL;
     if (p->n_fit == 0)
@@ -387,7 +390,7 @@ static tutti_status write_best(planner *p, char **best) {
                         "plan: none of %d layouts fits in %.3g GB; the smallest needs %.3g",
                         p->layouts.n, p->memory_bytes / 1e9, least_wanted(p) / 1e9);
     tutti_job *job;
-    TTI_TRY(tti_scheme_job(p->job, &p->predictions[0].layout, is_on_paper(p), &job));
+    TTI_TRY(tti_scheme_job(p->job, &p->predictions[0].layout, uses_stored_figures(p), &job));
     *best = tutti_job_print(job, false);
     tutti_job_destroy(job);
     return *best ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
@@ -403,19 +406,19 @@ static void destroy(planner *p) {
     tti_schemes_fini(&p->layouts);
 }
 
-/* The devices of this machine; for stored figures there need not be any. */
+/* Finds the devices of this machine. With stored figures none are needed. */
 static tutti_status find_devices(const planner *p, tti_devices *devices) {
     tutti_status st = tti_devices_find(tti_job_config_of(p->job), devices);
-    if (st != TUTTI_E_CONFIG || !is_on_paper(p)) return st;
+    if (st != TUTTI_E_CONFIG || !uses_stored_figures(p)) return st;
     tti_clear_error();
     return TUTTI_OK;
 }
 
-/* One worker for each place that computes. */
-static tutti_status count_places(const planner *p, const tti_devices *here, int *n) {
+/* Sets *n to the default number of workers: the listed or found devices, or the usable cores. */
+static tutti_status count_default_workers(const planner *p, const tti_devices *here, int *n) {
     int listed = tti_devices_listed(tti_job_config_of(p->job)->parallel.devices);
-    *n = is_on_paper(p) && listed > 0 ? listed : here->n > 0 ? here->n : tti_cores_usable();
-    if (!is_on_paper(p) || listed > 0 || here->n > 0) return TUTTI_OK;
+    *n = uses_stored_figures(p) && listed > 0 ? listed : here->n > 0 ? here->n : tti_cores_usable();
+    if (!uses_stored_figures(p) || listed > 0 || here->n > 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "plan: --device %s needs the number of GPUs, and this machine has none; give "
                     "-n, or a list such as parallel.devices=0,1",
@@ -428,10 +431,10 @@ static tutti_status count_workers(planner *p, int *n) {
     p->is_mixed = tti_devices_mixed_from(tti_job_config_of(p->job)->parallel.devices) > 0;
     if (p->is_mixed) TTI_TRY(tti_mixture_check_device(tti_job_config_of(p->job), p->desc->device));
     TTI_TRY(find_devices(p, &devices));
-    p->on_device = (is_on_paper(p) || devices.n > 0) && !p->is_mixed;
+    p->on_device = (uses_stored_figures(p) || devices.n > 0) && !p->is_mixed;
     *n = p->desc->n_workers > 0 ? p->desc->n_workers
                                 : (int)tti_job_given_workers(tti_job_config_of(p->job));
-    if (*n <= 0) TTI_TRY(count_places(p, &devices, n));
+    if (*n <= 0) TTI_TRY(count_default_workers(p, &devices, n));
     if (*n > TTI_MAX_WORKERS)
         return tti_fail(TUTTI_E_CONFIG, "plan: of 1 to %d workers, got %d", TTI_MAX_WORKERS, *n);
     return TUTTI_OK;
@@ -442,7 +445,7 @@ static tutti_status plan_layouts(planner *p, char **text, char **best) {
     int n_workers;
     TTI_TRY(tutti_job_check(p->job));
     TTI_TRY(tti_init_config_apply(p->job));
-    if (!is_measured(p)) TTI_TRY(tti_scheme_elsewhere(p->job, is_on_paper(p)));
+    if (!is_measured(p)) TTI_TRY(tti_scheme_move_machine(p->job, uses_stored_figures(p)));
     TTI_TRY(count_workers(p, &n_workers));
     TTI_TRY(predict_all(p, n_workers));
     if (p->desc->json)

@@ -1,8 +1,8 @@
-/* predict.c - costs the list of instructions of a step: runs of the shard program, merges, sums
- * between workers and the update; and the loading of samples.
+/* predict.c - costs the instructions of a step: runs of the shard program, merges, reductions
+ * between workers and the update. Adds the loading of samples.
  *
- * On a host all of these take turns on the same cores, so their times add up; on devices sums
- * overlap with kernels (device_costs.h), and samples overlap with everything. */
+ * On a host all of these use the same cores, so their times add up. On devices reductions overlap
+ * with kernels (device_costs.h), and loading overlaps with everything. */
 #include "planner/predict.h"
 
 #include <math.h>
@@ -19,7 +19,8 @@
 #include "planner/step_cost.h"
 #include "train/setup/worker_exec.h"
 
-/* The backward pass's share of a shard program's time: twice the products of the forward pass. */
+/* The backward pass's fraction of a shard program's time: it has twice as many products as the
+ * forward pass. */
 static const double BACKWARD = 2.0 / 3.0;
 
 static int at_least_one(int n) { return n > 1 ? n : 1; }
@@ -37,13 +38,14 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
 
 /* ---- computation ---- */
 
-/* A worker: its shards, its compute threads, and how many of all compute threads share a core. */
+/* A worker: its shards, its compute threads, and the number of compute threads per core (at least
+ * 1). */
 typedef struct worker {
     int n_workers, n_own, n_compute_threads, n_micro_groups;
-    double crowd;
+    double threads_per_core;
 } worker;
 
-/* The worker with the most shards, which all wait for. */
+/* The worker with the most shards, for which all others wait. */
 static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
                              const tti_calibration *c) {
     worker w = {.n_workers = l->data * l->tensor * l->pipeline};
@@ -54,21 +56,21 @@ static worker slowest_worker(const tti_blueprint *b, const tti_scheme *l,
     w.n_compute_threads = c->is_device ? 1 : tti_exec_n_compute_threads(&desc, w.n_own);
     w.n_micro_groups = tti_micro_groups_of(w.n_own, w.n_compute_threads);
     double compute_threads = (double)w.n_workers * w.n_compute_threads;
-    w.crowd = compute_threads > c->n_cores ? compute_threads / c->n_cores : 1;
+    w.threads_per_core = compute_threads > c->n_cores ? compute_threads / c->n_cores : 1;
     return w;
 }
 
-/* The most that a worker of a replica needs, of each kind. */
-typedef struct parts {
+/* The maximum of each quantity over the workers of a replica. */
+typedef struct replica_max {
     double n_flat;
-    double most;                               /* seconds of its shard program, by the costs */
-    double model_parallel_s, collective_bytes; /* TP collectives, per shard */
+    double most;                               /* estimated seconds of its shard program */
+    double model_parallel_s, collective_bytes; /* tensor-parallel collectives, per shard */
     double tied_bytes;
-    tti_step_cost step; /* its list of instructions */
-} parts;
+    tti_step_cost step; /* cost of its list of instructions */
+} replica_max;
 
-/* Bytes of a tensor shard's collectives per shard.  On a host the sums are part of the program, one
- * after the other. */
+/* Seconds and *bytes of a tensor rank's collectives per shard. On a host they are part of the
+ * program and run one after the other. */
 static double collective_seconds(const tti_program *program, const tti_calibration *c, int n,
                                  double *bytes) {
     double seconds = 0;
@@ -90,23 +92,25 @@ static bool is_host_staged(const tti_blueprint *b, const tti_calibration *c) {
     return c->is_device && (shares || lacks || tti_job_is_host_staged(&b->config, b->mesh.data));
 }
 
-/* Devices overlap collectives with kernels. */
+/* Seconds *s and *bytes of tensor-parallel collectives per shard. Devices overlap them with
+ * kernels. */
 static tutti_status collectives_s(const tti_blueprint *b, const tti_calibration *c,
-                                  const tti_plan *plan, double second, double *s, double *bytes) {
+                                  const tti_plan *plan, double s_per_cost, double *s,
+                                  double *bytes) {
     tti_overlap overlap;
     *s = collective_seconds(&plan->shard, c, b->mesh.tensor, bytes);
     if (!c->is_device) return TUTTI_OK;
     if (is_host_staged(b, c)) {
-        *s = *bytes * c->host_staged_s;
+        *s = *bytes * c->host_staged_s_per_byte;
         return TUTTI_OK;
     }
     const tti_device_ops *ops = tti_blueprint_devices(b)->backend->device;
-    TTI_TRY(tti_overlapped_collectives(c, ops, &plan->shard, b->mesh.tensor, second, &overlap));
-    *s = overlap.exposed_s + overlap.taken_s;
+    TTI_TRY(tti_overlapped_collectives(c, ops, &plan->shard, b->mesh.tensor, s_per_cost, &overlap));
+    *s = overlap.exposed_s + overlap.slowdown_s;
     return TUTTI_OK;
 }
 
-static void add_most(const tti_step_cost *cost, tti_step_cost *most) {
+static void take_maximum(const tti_step_cost *cost, tti_step_cost *most) {
     most->n_runs = fmax(most->n_runs, cost->n_runs);
     most->merged = fmax(most->merged, cost->merged);
     most->n_reductions = fmax(most->n_reductions, cost->n_reductions);
@@ -115,17 +119,17 @@ static void add_most(const tti_step_cost *cost, tti_step_cost *most) {
     most->gathered_bytes = fmax(most->gathered_bytes, cost->gathered_bytes);
     most->n_small = fmax(most->n_small, cost->n_small);
     most->n_updates = fmax(most->n_updates, cost->n_updates);
-    most->sums_tied = most->sums_tied || cost->sums_tied;
+    most->reduces_tied = most->reduces_tied || cost->reduces_tied;
 }
 
-/* second: of kernels, for one of their costs. */
-static tutti_status parts_of(const tti_blueprint *b, const tti_scheme *l, const worker *w,
-                             const tti_calibration *c, double second, parts *x) {
-    *x = (parts){0};
+/* s_per_cost: measured seconds of kernels per estimated second. */
+static tutti_status find_replica_max(const tti_blueprint *b, const tti_scheme *l, const worker *w,
+                                     const tti_calibration *c, double s_per_cost, replica_max *x) {
+    *x = (replica_max){0};
     for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++) {
         const tti_plan *plan = tti_blueprint_plan(b, i);
         double seconds, bytes;
-        TTI_TRY(collectives_s(b, c, plan, second, &seconds, &bytes));
+        TTI_TRY(collectives_s(b, c, plan, s_per_cost, &seconds, &bytes));
         x->most = fmax(x->most, tti_program_cost_s(c, &plan->shard));
         x->n_flat = fmax(x->n_flat, (double)plan->n_flat);
         x->model_parallel_s = fmax(x->model_parallel_s, seconds);
@@ -138,8 +142,8 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_scheme *l, const 
                                           .n_compute_threads = w->n_compute_threads};
         tti_step_cost step;
         TTI_TRY(tti_step_cost_of(&position, c, &step));
-        add_most(&step, &x->step);
-        if (step.sums_tied) x->tied_bytes = fmax(x->tied_bytes, tti_tied_bytes(plan));
+        take_maximum(&step, &x->step);
+        if (step.reduces_tied) x->tied_bytes = fmax(x->tied_bytes, tti_tied_bytes(plan));
     }
     return TUTTI_OK;
 }
@@ -147,8 +151,8 @@ static tutti_status parts_of(const tti_blueprint *b, const tti_scheme *l, const 
 /* ---- time ---- */
 
 /* Simulates the pipeline schedule with and without the time of messages. */
-static tutti_status simulate_stages(const tti_blueprint *b, const tti_calibration *c, double second,
-                                    const worker *w, tti_stage_sim *silent,
+static tutti_status simulate_stages(const tti_blueprint *b, const tti_calibration *c,
+                                    double s_per_cost, const worker *w, tti_stage_sim *silent,
                                     tti_stage_sim *with_messages) {
     double *slot_s;
     TTI_TRY(tti_stage_costs(b, c, &slot_s));
@@ -156,22 +160,22 @@ static tutti_status simulate_stages(const tti_blueprint *b, const tti_calibratio
                                .n_micro_groups = w->n_micro_groups,
                                .n_compute_threads = w->n_compute_threads,
                                .slot_s = slot_s};
-    for (int i = 0; i < 2 * tti_stages_n_all_chunks(desc.stages); i++) slot_s[i] *= second;
+    for (int i = 0; i < 2 * tti_stages_n_all_chunks(desc.stages); i++) slot_s[i] *= s_per_cost;
     tutti_status st = tti_stage_sim_run(&desc, silent);
     desc.latency_s = c->message.latency_s;
-    desc.message_s_of_byte = 1 / c->message.bytes_s;
+    desc.s_per_byte = 1 / c->message.bytes_s;
     if (st == TUTTI_OK) st = tti_stage_sim_run(&desc, with_messages);
     free(slot_s);
     return st;
 }
 
-/* With more workers than cores, a waiting worker leaves its core to others. */
+/* With more workers than cores, other workers use the core of a worker that waits. */
 static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
-                                   const tti_calibration *c, double second, const worker *w) {
+                                   const tti_calibration *c, double s_per_cost, const worker *w) {
     double most = 0, all = 0;
     const tti_plan *plan = tti_blueprint_plan(b, 0);
     tti_stage_sim silent = {0}, with_messages = {0};
-    tutti_status st = simulate_stages(b, c, second, w, &silent, &with_messages);
+    tutti_status st = simulate_stages(b, c, s_per_cost, w, &silent, &with_messages);
     for (int i = 0; st == TUTTI_OK && i < p->layout.pipeline; i++) {
         double out = 0;
         for (int k = 0; k < p->layout.pipeline; k++) out += tti_stage_bytes(plan->stages, i, k);
@@ -179,8 +183,8 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
         most = fmax(most, silent.busy_s[i]), all += silent.busy_s[i];
     }
     all *= (double)p->layout.data * p->layout.tensor * w->n_compute_threads / c->n_cores;
-    double whole = w->crowd > 1 ? fmax(silent.step_s, all) : silent.step_s;
-    p->compute_s = fmin(whole, most * w->crowd);
+    double whole = w->threads_per_core > 1 ? fmax(silent.step_s, all) : silent.step_s;
+    p->compute_s = fmin(whole, most * w->threads_per_core);
     p->bubble_s = whole - p->compute_s;
     p->bubble = silent.bubble;
     p->model_parallel_s += with_messages.step_s - silent.step_s;
@@ -191,17 +195,17 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
 
 static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
                                     const tti_calibration *c, const tti_group_cost *micro_group,
-                                    const parts *x, const worker *w) {
-    double second = micro_group->s / micro_group->cost_s;
+                                    const replica_max *x, const worker *w) {
+    double s_per_cost = micro_group->s / micro_group->cost_s;
     p->sent_bytes = 0;
-    p->model_parallel_s = x->model_parallel_s * w->n_own * w->crowd;
-    p->compute_s = x->most * second * x->step.n_runs * w->crowd;
-    if (p->layout.pipeline > 1) TTI_TRY(predict_stages(p, b, c, second, w));
+    p->model_parallel_s = x->model_parallel_s * w->n_own * w->threads_per_core;
+    p->compute_s = x->most * s_per_cost * x->step.n_runs * w->threads_per_core;
+    if (p->layout.pipeline > 1) TTI_TRY(predict_stages(p, b, c, s_per_cost, w));
     p->sent_bytes += x->collective_bytes * w->n_own;
     return TUTTI_OK;
 }
 
-/* Fast links are recognized by the measured speed of a sum. */
+/* The measured bandwidth of an all-reduce tells whether links are fast. */
 static bool reduces_after_backward(const tti_scheme *l, const tti_calibration *c,
                                    const tti_plan *plan) {
     static const double FAST = 1e11;
@@ -209,8 +213,8 @@ static bool reduces_after_backward(const tti_scheme *l, const tti_calibration *c
     return is_plain && tti_device_sums_after(plan, &tti_weights_gpu, l->zero == 1);
 }
 
-/* For devices that reach each other: gradients overlap with the last shard; parameters with the
- * forward pass of the first one for zero 1 and 2, with all shards for zero 3. */
+/* For devices with peer access. Gradients overlap with the last shard. Parameters overlap with the
+ * first shard's forward pass for ZeRO 1 and 2, and with all shards for ZeRO 3. */
 static double overlapped_sums(const tti_prediction *p, const tti_calibration *c,
                               const tti_plan *plan, const tti_step_cost *step, const worker *w) {
     const tti_scheme *l = &p->layout;
@@ -221,29 +225,30 @@ static double overlapped_sums(const tti_prediction *p, const tti_calibration *c,
     if (step->n_gathers > 0)
         gathers = tti_overlapped_gathers(c, step->n_gathers, step->gathered_bytes,
                                          l->zero < 3 ? shard_s * (1 - BACKWARD) : p->compute_s);
-    return sums.exposed_s + sums.taken_s + gathers.exposed_s + gathers.taken_s + c->sum_latency_s;
+    return sums.exposed_s + sums.slowdown_s + gathers.exposed_s + gathers.slowdown_s +
+           c->sum_latency_s;
 }
 
-/* Parameters that several stages have are summed over them. */
+/* Seconds to all-reduce the gradients of tied parameters, `bytes` in total. */
 static double tied_s(const tti_blueprint *b, const tti_calibration *c, double bytes) {
     if (bytes <= 0) return 0;
-    if (is_host_staged(b, c)) return bytes * c->host_staged_s;
+    if (is_host_staged(b, c)) return bytes * c->host_staged_s_per_byte;
     return c->sum_latency_s + 2 * bytes / c->sum_bytes_s;
 }
 
-static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts *x,
+static void predict_sums(tti_prediction *p, const tti_blueprint *b, const replica_max *x,
                          const tti_calibration *c, const worker *w) {
     const tti_scheme *l = &p->layout;
     const tti_step_cost *step = &x->step;
-    p->add_s = step->merged * c->add_s / w->n_compute_threads * w->crowd;
+    p->add_s = step->merged * c->add_s / w->n_compute_threads * w->threads_per_core;
     p->reduce_s = tied_s(b, c, x->tied_bytes);
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
     double sent = step->reduced_bytes + step->gathered_bytes;
     double n_calls = step->n_reductions + step->n_gathers + step->n_small;
-    double n_rounds = l->zero == 3 ? 2 : 1; /* by the host, to which parameters come once a step */
+    double n_rounds = l->zero == 3 ? 2 : 1; /* ZeRO 3: parameters pass the host too */
     if (is_host_staged(b, c))
-        p->reduce_s += x->n_flat * sizeof(float) * c->host_staged_s * n_rounds;
+        p->reduce_s += x->n_flat * sizeof(float) * c->host_staged_s_per_byte * n_rounds;
     else if (c->is_device)
         p->reduce_s += overlapped_sums(p, c, tti_blueprint_plan(b, 0), step, w);
     else
@@ -251,9 +256,9 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     p->sent_bytes += sent;
 }
 
-/* All cores together make the one update that was measured; workers make one each, or a server's
- * threads, or its ranks, one for all. */
-static void predict_update(tti_prediction *p, const tti_blueprint *b, const parts *x,
+/* The update was measured with all cores together. In a run each worker executes an update, or the
+ * threads or ranks of a server execute one for all workers. */
+static void predict_update(tti_prediction *p, const tti_blueprint *b, const replica_max *x,
                            const tti_group_cost *micro_group, const tti_calibration *c,
                            const worker *w) {
     const tti_scheme *l = &p->layout;
@@ -263,10 +268,12 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     int n_servers = (int)b->config.parallel.servers,
         n_compute_threads = served ? n_servers : w->n_compute_threads;
     int n_updates =
-        n_compute_threads * (b->n_model_ranks > 0 ? b->n_model_ranks : 1); /* threads, at a time */
-    double crowd = served ? fmax(1, (double)n_updates / c->n_cores) : w->crowd;
+        n_compute_threads * (b->n_model_ranks > 0 ? b->n_model_ranks : 1); /* concurrent threads */
+    double threads_per_core =
+        served ? fmax(1, (double)n_updates / c->n_cores) : w->threads_per_core;
     double once = micro_group->update_s > 0 ? micro_group->update_s : tti_update_cost_s(c, plan);
-    double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * crowd;
+    double whole =
+        once * (c->is_device ? 1 : (double)c->n_cores / n_compute_threads) * threads_per_core;
     bool is_partitioned = l->zero > 0 || (!served && tti_workers_share(b));
     int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : is_partitioned ? l->data : 1;
     p->update_s = x->step.n_updates * whole * x->n_flat / (double)plan->n_flat / n_parts;
@@ -279,22 +286,22 @@ static void predict_load(tti_prediction *p, const tti_blueprint *b,
 
 /* ---- memory ---- */
 
-/* Parameters, state and averages of one worker, or of all, are here. */
-typedef struct home {
-    tti_exec_memory common; /* of a server, or of threads with one copy */
+/* Arrays that are stored once for all workers. */
+typedef struct shared_arrays {
+    tti_exec_memory common; /* stored by a server, or shared by threads */
     bool has_common;
-} home;
+} shared_arrays;
 
-/* A server stores parameters and state for the workers, which have parameters too, and reads
- * gradients there. */
-static void give_to_server(tti_exec_memory *m, home *h) {
+/* Moves state and averages of the workers to the server, which also has its own copy of the
+ * parameters. It reads gradients in the workers' memory. */
+static void move_to_server(tti_exec_memory *m, shared_arrays *h) {
     h->common = (tti_exec_memory){.params = m->params, .states = m->states, .ema = m->ema};
     h->has_common = true;
     m->states = m->ema = 0;
 }
 
-/* Each part is stored once, with the worker of the first replica. */
-static void give_to_state_owner(tti_exec_memory *m, home *h, bool is_first) {
+/* Moves the state of each part to the worker of the first replica, which stores it once. */
+static void move_to_state_owner(tti_exec_memory *m, shared_arrays *h, bool is_first) {
     if (is_first) {
         h->common.params += m->params;
         h->common.states += m->states;
@@ -304,23 +311,23 @@ static void give_to_state_owner(tti_exec_memory *m, home *h, bool is_first) {
     m->states = 0;
 }
 
-/* Each worker counts its share of the one copy. */
-static void give_to_all(tti_exec_memory *m, home *h, size_t n) {
+/* Sums the workers' partitions into one shared copy. */
+static void move_to_shared(tti_exec_memory *m, shared_arrays *h, size_t n) {
     h->common =
         (tti_exec_memory){.params = m->params * n, .states = m->states * n, .ema = m->ema * n};
     h->has_common = true;
     m->params = m->states = m->ema = 0;
 }
 
-/* Checkpoints are written one tensor at a time, from a copy. */
+/* Bytes of the longest tensor. A checkpoint is written one tensor at a time, from a copy. */
 static double longest_slot(const tti_plan *plan) {
     size_t longest = 0;
     for (int i = 0; i < plan->n_slots; i++) longest = TTI_MAX(longest, plan->slots[i].n_elems);
     return (double)(longest * sizeof(float));
 }
 
-/* Each worker of a divided model makes the batches of all of its shards, for training and
- * evaluation; worker 0 assembles checkpoints from the parts. */
+/* Host bytes in addition for a divided model. Each worker loads the batches of all of its shards,
+ * for training and evaluation; worker 0 assembles checkpoints from the parts. */
 static double bytes_of_division(const tti_blueprint *b, double batches) {
     double longest = 0;
     for (int i = 0; i < b->n_model_ranks; i++)
@@ -328,15 +335,15 @@ static double bytes_of_division(const tti_blueprint *b, double batches) {
     return longest + 2 * batches * TTI_MAX(b->n_model_ranks - 1, 0);
 }
 
-/* Arrays of a channel that have as many elements as keys: parameters, gradient and averages; of a
- * gradient in 16 bits half a one, and one where it is widened. */
+/* The size of a channel's areas, in f32 arrays of the keys: parameters, gradient and averages. A
+ * gradient in 16 bits needs half an array, and a whole one for its f32 copy. */
 static double arrays_of_channel(const tti_job_config *c) {
     bool rounds = tti_job_wire(c) != TUTTI_F32;
     return 2 + (c->train.ema > 0) + (rounds ? 0.5 : 0);
 }
 
-/* Likewise for each part; its owner's own worker has such arrays too, except the first.  In one
- * process both ends of a channel see them, so they count twice. */
+/* Adds the channels to the owner of each part. An owner's own worker has such arrays too, except
+ * the first owner's. If workers are threads of one process, both ends of a channel count. */
 static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
     double most = 0, arrays = arrays_of_channel(&b->config);
@@ -351,8 +358,8 @@ static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
     p->worker_bytes += most;
 }
 
-/* Parameters, gradient and averages of each range, in memory that its range server has in common
- * with each worker of another process. */
+/* Adds the channels of range servers: parameters, gradient and averages of each range, in memory
+ * shared with each worker of another process. */
 static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_workers) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
     int n_range_servers = processes ? tti_worker_n_range_servers(b) : 0;
@@ -371,9 +378,9 @@ static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_worker
     p->host_bytes += all * (n_workers - 1);
 }
 
-/* Host copies of a device's arrays: those from which a checkpoint is written (of the first replica,
- * or of all workers if each has parts); a gradient if the host reduces it; and data sent to or from
- * a server, or into an average. */
+/* Bytes of host copies of a device's arrays: arrays for checkpoints (first replica, or all workers
+ * if the state is sharded), a gradient if the host reduces it, and data exchanged with a server or
+ * averaged. */
 static double copies_of_device(const tti_blueprint *b, const tti_calibration *c,
                                const tti_exec_desc *desc, const tti_exec_memory *m, bool is_first) {
     double flat = (double)desc->plan->n_flat * sizeof(float), bytes = 0;
@@ -385,66 +392,70 @@ static double copies_of_device(const tti_blueprint *b, const tti_calibration *c,
     return bytes;
 }
 
-/* Shards whose activations are there at once. */
+/* The number of shards whose activations exist at the same time. */
 static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
     size_t each = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     return each > 0 ? (int)(m->arena / each) : 0;
 }
 
-/* The inputs of the memory of a worker. */
+/* The inputs from which the memory of a worker is computed. */
 typedef struct memory_case {
     const tti_blueprint *b;
     const tti_group_cost *micro_group;
     const tti_calibration *c;
     const worker *w;
     tti_exec_desc desc;
-    double dearest; /* cost of the dearest shard program */
-    double kept;    /* bytes of samples that stay on a device */
+    double max_shard_s;    /* estimated seconds of the longest shard program */
+    double resident_bytes; /* bytes of samples that stay on a device */
     int n_data;
-    bool loose, apart; /* asynchronous: whole batches each; with a server for the state */
+    bool is_async, has_server; /* is_async: each worker computes whole batches; has_server: a server
+                          stores the state */
 } memory_case;
 
-/* Adds the memory of the worker at a place, which stands for n_alike of them. */
-static tutti_status add_worker(const memory_case *k, const tti_mesh_at *at, double n_alike, home *h,
-                               tti_prediction *p) {
+/* Adds the memory of the worker at a mesh position, which represents n_alike equal workers. */
+static tutti_status add_worker(const memory_case *k, const tti_mesh_at *at, double n_alike,
+                               shared_arrays *h, tti_prediction *p) {
     tti_exec_memory m;
     const tti_blueprint *b = k->b;
     tti_exec_desc desc = k->desc;
     bool is_device = k->c->is_device, is_first = at->data == 0;
     desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, at));
-    TTI_TRY(tti_exec_memory_plan(&desc, k->loose ? 0 : at->data, k->loose ? 1 : k->n_data, &m));
-    double extra = is_device ? tti_device_extra_bytes(desc.plan, k->w->n_own) + k->kept : 0;
-    double scratch = tti_scratch_bytes(k->c, desc.plan, k->micro_group, k->dearest);
+    TTI_TRY(
+        tti_exec_memory_plan(&desc, k->is_async ? 0 : at->data, k->is_async ? 1 : k->n_data, &m));
+    double extra =
+        is_device ? tti_device_extra_bytes(desc.plan, k->w->n_own) + k->resident_bytes : 0;
+    double scratch = tti_scratch_bytes(k->c, desc.plan, k->micro_group, k->max_shard_s);
     double bytes =
         tti_bytes_of_arrays(&m) + extra + scratch * tti_device_in_flight(desc.plan, k->w->n_own);
     if (!is_device) bytes += (double)m.mailbox;
     p->worker_bytes = fmax(p->worker_bytes, bytes);
     if (is_first && at->stage == 0 && at->tensor == 0) p->first_bytes = bytes;
-    if (k->apart && b->n_model_ranks > 0) give_to_state_owner(&m, h, is_first);
-    if (k->apart && b->n_model_ranks == 0) give_to_server(&m, h);
-    if (desc.shares) give_to_all(&m, h, (size_t)k->w->n_workers);
-    double host = is_device
-                      ? copies_of_device(b, k->c, &desc, &m, is_first)
-                      : tti_resident_in_pages(&m, desc.plan) +
-                            tti_used_in_pages(&m, desc.plan, k->loose || k->w->n_workers == 1);
-    host +=
-        (double)(m.offloaded + m.mailbox) + k->micro_group->hidden_bytes * k->w->n_compute_threads +
-        tti_scratch_beyond(k->c, b, at->stage, in_flight(desc.plan, &m), k->w->n_compute_threads);
-    if (desc.zero > 2) host += longest_slot(b->plan); /* state, for a checkpoint */
+    if (k->has_server && b->n_model_ranks > 0) move_to_state_owner(&m, h, is_first);
+    if (k->has_server && b->n_model_ranks == 0) move_to_server(&m, h);
+    if (desc.shares) move_to_shared(&m, h, (size_t)k->w->n_workers);
+    double host =
+        is_device ? copies_of_device(b, k->c, &desc, &m, is_first)
+                  : tti_resident_page_bytes(&m, desc.plan) +
+                        tti_working_page_bytes(&m, desc.plan, k->is_async || k->w->n_workers == 1);
+    host += (double)(m.offloaded + m.mailbox) +
+            k->micro_group->hidden_bytes * k->w->n_compute_threads +
+            tti_scratch_difference(k->c, b, at->stage, in_flight(desc.plan, &m),
+                                   k->w->n_compute_threads);
+    if (desc.zero > 2) host += longest_slot(b->plan); /* gathered state, for a checkpoint */
     p->host_bytes += host * n_alike;
     return TUTTI_OK;
 }
 
-/* Replicas whose memory is computed one by one.  With more replicas, the first one is, and others
- * at equal distances stand for those between. */
-enum { MOST_REPLICAS = 64 };
+/* The most replicas whose memory is computed individually. With more replicas, the first and
+ * equally spaced others are computed, and each represents those up to the next. */
+enum { MAX_REPLICAS = 64 };
 
-static tutti_status add_workers(const memory_case *k, home *h, tti_prediction *p) {
+static tutti_status add_workers(const memory_case *k, shared_arrays *h, tti_prediction *p) {
     int n = k->n_data, n_model = tti_mesh_n_model(&k->b->mesh);
-    int n_looked = TTI_MIN(n, MOST_REPLICAS);
-    for (int i = 0; i < n_looked; i++) {
-        int data = i < 2 ? i : 1 + (int)((int64_t)(i - 1) * (n - 1) / (n_looked - 1));
-        int next = i == 0 ? 1 : 1 + (int)((int64_t)i * (n - 1) / (n_looked - 1));
+    int n_computed = TTI_MIN(n, MAX_REPLICAS);
+    for (int i = 0; i < n_computed; i++) {
+        int data = i < 2 ? i : 1 + (int)((int64_t)(i - 1) * (n - 1) / (n_computed - 1));
+        int next = i == 0 ? 1 : 1 + (int)((int64_t)i * (n - 1) / (n_computed - 1));
         for (int model = 0; model < n_model; model++) {
             tti_mesh_at at = tti_mesh_at_rank(&k->b->mesh, data * n_model + model);
             TTI_TRY(add_worker(k, &at, next - data, h, p));
@@ -453,31 +464,31 @@ static tutti_status add_workers(const memory_case *k, home *h, tti_prediction *p
     return TUTTI_OK;
 }
 
-static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
+static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const replica_max *x,
                                    const tti_group_cost *micro_group, const tti_calibration *c,
                                    const worker *w) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
-    home h = {0};
+    shared_arrays h = {0};
     bool in_ranks = tti_worker_serves_in_ranks(b);
     memory_case k = {.b = b,
                      .micro_group = micro_group,
                      .c = c,
                      .w = w,
                      .desc = tti_worker_exec_desc(b),
-                     .dearest = x->most,
-                     .kept = tti_device_resident_bytes(b),
+                     .max_shard_s = x->most,
+                     .resident_bytes = tti_device_resident_bytes(b),
                      .n_data = p->layout.data,
-                     .loose = tti_job_is_async(&b->config),
-                     .apart = tti_job_has_server(&b->config) && !in_ranks};
+                     .is_async = tti_job_is_async(&b->config),
+                     .has_server = tti_job_has_server(&b->config) && !in_ranks};
     if (in_ranks) tti_worker_serve_in_ranks(b, &k.desc);
     k.desc.n_compute_threads = at_least_one(c->n_cores / w->n_workers);
     p->worker_bytes = p->host_bytes = 0;
     TTI_TRY(add_workers(&k, &h, p));
-    if (k.apart && b->n_model_ranks > 0)
+    if (k.has_server && b->n_model_ranks > 0)
         add_channels_of_parts(p, b);
     else
         add_channels(p, b, w->n_workers);
-    if (h.has_common) p->host_bytes += tti_resident_in_pages(&h.common, b->plan);
+    if (h.has_common) p->host_bytes += tti_resident_page_bytes(&h.common, b->plan);
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
     double batches = batch * (double)(b->config.data.prefetch + 1);
@@ -496,8 +507,8 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     tti_group_cost micro_group =
         tti_calibrated_micro_group(c, b->rows_per_shard, layout->recompute,
                                    tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
-    parts x;
-    TTI_TRY(parts_of(b, layout, &w, c, micro_group.s / micro_group.cost_s, &x));
+    replica_max x;
+    TTI_TRY(find_replica_max(b, layout, &w, c, micro_group.s / micro_group.cost_s, &x));
     TTI_TRY(predict_compute(out, b, c, &micro_group, &x, &w));
     predict_sums(out, b, &x, c, &w);
     predict_update(out, b, &x, &micro_group, c, &w);

@@ -1,5 +1,5 @@
 /* predict.h - predicts the time of a step and the memory of a worker for a layout that has not run.
- */
+ * Times are in seconds, memory and traffic in bytes. */
 #ifndef TTI_PLANNER_PREDICT_H
 #define TTI_PLANNER_PREDICT_H
 
@@ -7,26 +7,27 @@
 
 typedef struct tti_prediction {
     tti_scheme layout;
-    double step_s; /* the sum of the others */
+    double step_s; /* sum of the times below */
     double compute_s, add_s, reduce_s, update_s, load_s;
-    double model_parallel_s; /* TP collectives inside shards, and messages between stages */
-    double bubble_s; /* of a pipeline: stages that wait for their first or after their last shard */
-    double bubble;   /* the same as a share of the time of all stages, were messages for nothing */
-    double worker_bytes; /* parameters, state, gradients, activations of one worker; of a device
-                            inputs, messages and scratch of kernels too */
-    double
-        first_bytes; /* memory of the first worker, which a run reports; the others may have more */
-    double host_bytes; /* of all workers as threads of one process, and the process itself */
-    double sent_bytes; /* by a worker, each step, between workers */
-    bool is_measured;  /* the shard program ran; else its costs were scaled */
+    double model_parallel_s; /* tensor-parallel collectives, and messages between stages */
+    double bubble_s;     /* time that stages wait before their first or after their last shard */
+    double bubble;       /* fraction of the time of all stages that they wait, without messages */
+    double worker_bytes; /* parameters, state, gradients and activations of one worker; on a device
+                            also inputs, messages and scratch */
+    double first_bytes;  /* memory of the first worker, which a run reports; other workers may use
+                            more */
+    double host_bytes;   /* host memory of a process with all workers as threads */
+    double sent_bytes;   /* bytes that one worker sends to others in a step */
+    bool is_measured;    /* the shard program was measured; else its time is scaled from another
+                            program */
 } tti_prediction;
 
-/* like: of a job with the layout, but perhaps for the ZeRO stage.  Reads nothing but the
- * calibration. */
+/* Predicts layout. like: the blueprint of a job with this layout, of which only the ZeRO stage may
+ * differ. Nothing is measured. */
 tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
                          const tti_calibration *c, tti_prediction *out);
 
-/* The layout of a job after this program has resolved it. */
+/* The layout of a resolved job. */
 tti_scheme tti_scheme_of(const tti_job_config *config);
 
 #endif /* TTI_PLANNER_PREDICT_H */

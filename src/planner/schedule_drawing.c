@@ -1,6 +1,6 @@
-/* schedule_drawing.c - draws what each stage of a pipeline does when.
+/* schedule_drawing.c - draws the schedule of each pipeline stage.
  *
- * The text shows the order, which is certain.  Strips also show time, assuming only that a backward
+ * The text shows only the order of segments. Strips also show time, and assume that a backward
  * segment takes twice as long as a forward one. */
 #include "planner/schedule_drawing.h"
 
@@ -11,8 +11,8 @@
 
 enum { LINE_END = 84, LABEL_WIDTH = 64, UNITS_FORWARD = 1, UNITS_BACKWARD = 2 };
 
-/* Pixels of a unit of time: as many as fit, and from how many on the micro-batch group's number
- * stands in it. */
+/* Pixels per unit of time: the most, and the least with which the micro-batch group's number is
+ * printed. */
 static const double most_pixels = 18, numbered_pixels = 9;
 
 static bool is_backward(const tti_schedule_drawing *d, const tti_pipe_action *a) {
@@ -103,7 +103,7 @@ tutti_status tti_schedule_svg(const tti_schedule_drawing *d, int x, int y, int w
     tti_stage_sim simulated = {0};
     for (int m = 0; m < n_slots; m++)
         units[m] = tti_sched_slot_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;
-    tutti_status st = tti_stage_sim_run(&sim, &simulated); /* for its length alone */
+    tutti_status st = tti_stage_sim_run(&sim, &simulated); /* only the length of the step is used */
     s.unit = TTI_MIN(most_pixels, (width - LABEL_WIDTH) / TTI_MAX(simulated.step_s, 1));
     for (int stage = 0; stage < d->stages->n_stages; stage++)
         tti_str_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"11\">stage %d</text>\n", x,

@@ -1,5 +1,5 @@
-/* scheme.c - tries layouts on the job itself, so a layout that the job's rules refuse is excluded.
- */
+/* scheme.c - tries each layout on the job itself, so that the job's own rules decide which layouts
+ * are possible. */
 #include "planner/scheme.h"
 
 #include <inttypes.h>
@@ -39,8 +39,7 @@ static void put(tutti_job *job, const char *key, int64_t value) {
 
 static void write_layout(tutti_job *job, const tti_scheme *l) {
     char text[64];
-    tutti_job_set(job, "parallel.data=auto",
-                  "the planner"); /* the remaining workers form the data axis */
+    tutti_job_set(job, "parallel.data=auto", "the planner"); /* the data axis has the rest */
     put(job, "parallel.workers", l->data * l->tensor * l->pipeline);
     put(job, "parallel.shards", l->shards);
     put(job, "parallel.tensor", l->tensor);
@@ -53,14 +52,14 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
         tutti_job_set(job, "parallel.load_weights=equal", "the planner");
 }
 
-tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, tutti_job **out) {
+tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool is_offline, tutti_job **out) {
     tti_devices devices;
     tutti_status st = tti_job_copy(job, out);
     if (st == TUTTI_OK) {
         write_layout(*out, l);
         st = tutti_job_check(*out);
     }
-    if (st == TUTTI_OK && !on_paper) st = tti_devices_resolve(*out, &devices);
+    if (st == TUTTI_OK && !is_offline) st = tti_devices_resolve(*out, &devices);
     if (st == TUTTI_OK) st = tti_job_resolve(*out, tti_cores_usable());
     if (st != TUTTI_OK) {
         tutti_job_destroy(*out);
@@ -69,8 +68,8 @@ tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, 
     return st;
 }
 
-/* A plan for devices computes on devices, whatever this machine has. */
-static void want_devices(tutti_job *job) {
+/* A plan for devices must compute on devices, even if this machine has none. */
+static void force_devices(tutti_job *job) {
     const char *given = tti_job_config_of(job)->parallel.devices;
     if (strcmp(given, "auto") == 0 || strcmp(given, "cpu") == 0)
         tutti_job_set(job, "parallel.devices=gpu", "the planner");
@@ -78,7 +77,7 @@ static void want_devices(tutti_job *job) {
         tutti_job_set(job, "train.precision=bf16", "auto, on a device");
 }
 
-tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
+tutti_status tti_scheme_move_machine(tutti_job *job, bool on_device) {
     if (on_device && strcmp(tti_job_config_of(job)->parallel.offload, "none") != 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.offload=%s: the update is made by the host of the GPUs, and "
@@ -92,26 +91,26 @@ tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
                         "alone; leave parallel.backend out, or give --device cpu",
                         tti_job_config_of(job)->parallel.backend);
     if (on_device)
-        want_devices(job);
+        force_devices(job);
     else
         tutti_job_set(job, "parallel.devices=cpu", "the planner");
     return TUTTI_OK;
 }
 
-void tti_scheme_unserved(tutti_job *job) {
+void tti_scheme_remove_server(tutti_job *job) {
     static const char *const without[] = {"parallel.sync=all-reduce", "parallel.servers=1",
                                           "parallel.staleness=0", "parallel.backup_workers=0",
                                           "parallel.replay=\"\""};
     for (size_t i = 0; i < TTI_COUNT(without); i++) tutti_job_set(job, without[i], "the planner");
 }
 
-/* ---- all of them ---- */
+/* ---- all layouts ---- */
 
-/* The values that the job leaves open. */
+/* The job, and the values that it leaves open. */
 typedef struct requested {
     tutti_job *job;
     int n_workers;
-    bool any_shards, any_recompute, any_chunks, on_device, on_paper;
+    bool any_shards, any_recompute, any_chunks, on_device, is_offline;
 } requested;
 
 static bool is_given(tutti_job *job, const char *key) {
@@ -126,8 +125,8 @@ static int64_t power_of_two_from(int64_t n) {
     return power;
 }
 
-/* Records the first reason only: the same layout with other shards would repeat it. */
-static void note_refusal(tti_schemes *all, const tti_scheme *l) {
+/* Records the reason of a refusal once, with the first layout that it concerns. */
+static void record_refusal(tti_schemes *all, const tti_scheme *l) {
     char why[512];
     const char *text = tutti_last_error(), *begin = strstr(text, "error: ");
     snprintf(why, sizeof why, "%s", begin ? begin + strlen("error: ") : text);
@@ -150,12 +149,12 @@ static tutti_status check_on_device(tutti_job *job, const tti_scheme *l) {
 
 static tutti_status add(tti_schemes *all, const requested *w, const tti_scheme *l) {
     tutti_job *job = NULL;
-    if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* more do not help */
+    if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* further layouts would not improve the plan */
     tutti_status st = w->on_device ? check_on_device(w->job, l) : TUTTI_OK;
-    if (st == TUTTI_OK) st = tti_scheme_job(w->job, l, w->on_paper, &job);
+    if (st == TUTTI_OK) st = tti_scheme_job(w->job, l, w->is_offline, &job);
     tutti_job_destroy(job);
     if (st == TUTTI_E_CONFIG) {
-        note_refusal(all, l);
+        record_refusal(all, l);
         return TUTTI_OK;
     }
     TTI_TRY(st);
@@ -163,8 +162,8 @@ static tutti_status add(tti_schemes *all, const requested *w, const tti_scheme *
     return TUTTI_OK;
 }
 
-/* A given mesh with each way to cut the batch and to recompute.  Fewer shards than stages would
- * leave some of these idle. */
+/* Adds a mesh with every number of shards and every recomputation. Fewer shards than stages would
+ * leave stages idle. */
 static tutti_status add_mesh(tti_schemes *all, const requested *w, tti_scheme l) {
     int64_t least = power_of_two_from(l.data) * power_of_two_from(l.pipeline),
             given = tti_job_config_of(w->job)->parallel.shards;
@@ -186,7 +185,7 @@ static tutti_status add_zero(tti_schemes *all, const requested *w, tti_scheme l)
     return TUTTI_OK;
 }
 
-/* Stages as a whole, and stages of several chunks, which shards visit in turn. */
+/* Adds pipelines with undivided stages, and with several chunks per stage. */
 static tutti_status add_chunks(tti_schemes *all, const requested *w, tti_scheme l) {
     int given = (int)tti_job_config_of(w->job)->parallel.pipeline_chunks;
     l.chunks = l.pipeline > 1 && !w->any_chunks ? given : 1;
@@ -222,12 +221,12 @@ void tti_schemes_drop(tti_schemes *all, int i) {
 }
 
 tutti_status tti_schemes_refuse(tti_schemes *all, int i) {
-    note_refusal(all, &all->of[i]);
+    record_refusal(all, &all->of[i]);
     tti_schemes_drop(all, i);
     return all->n > 0 ? TUTTI_OK : none_left(all);
 }
 
-tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, bool on_paper,
+tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, bool is_offline,
                               tti_schemes *out) {
     requested w = {.job = job,
                    .n_workers = n_workers,
@@ -235,7 +234,7 @@ tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, boo
                    .any_recompute = !is_given(job, "train.recompute"),
                    .any_chunks = !is_given(job, "parallel.pipeline_chunks"),
                    .on_device = on_device,
-                   .on_paper = on_paper};
+                   .is_offline = is_offline};
     *out = (tti_schemes){.of = calloc(MAX_LAYOUTS, sizeof *out->of), .n_workers = n_workers};
     if (!out->of) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     TTI_TRY(add_all(out, &w));

@@ -1,14 +1,14 @@
 /* simulate.c - tutti_simulate_job: the schedule of a step on a described cluster.
  *
- * The workers of one replica are one worker, or the stages and tensor shards of the job, simulated
- * by the planner; replicas are placed one after the other on the network.
+ * The planner predicts one replica, which is one worker or the stages and tensor ranks of the job.
+ * Replicas have consecutive ranks on the network.
  *
- * The instructions of a worker's list are costed on the network (step_cost.h).  Reductions overlap
- * with the computation that completes their buckets, one after the other; every worker waits for
- * those that are left after the last gradient.  With zero 1 and 2 parameters are
- * gathered after the update, on devices during the next forward pass; with 3 during computation,
- * over the links of the sums.  Workers of an asynchronous parameter server are simulated by
- * server_sim.h; other waits last as long as the slowest worker takes. */
+ * The instructions of a worker's list are costed on the network (step_cost.h). Reductions run one
+ * after the other and overlap with the computation that completes later buckets; every worker waits
+ * for those that end after the last gradient. With ZeRO 1 and 2 parameters are gathered after the
+ * update, on devices during the next forward pass. With ZeRO 3 they are gathered during
+ * computation, over the links that reductions use. server_sim.h simulates workers of an
+ * asynchronous parameter server. In all other cases everyone waits for the slowest worker. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +23,15 @@
 
 static const double BUDGET_S = 5;
 
-/* True if the programs are not those of a backend of this machine. */
-static bool is_on_paper(const tti_simulation *s) { return tti_is_known_device(s->desc->device); }
+/* True if the programs are planned for a device that this machine need not have. */
+static bool uses_stored_figures(const tti_simulation *s) {
+    return tti_is_known_device(s->desc->device);
+}
 
 /* ---- one worker ---- */
 
-/* The list of instructions of a worker beside another replica, and when its reductions can begin,
- * by the costs of the steps before them in the last shard. */
+/* Creates the list of instructions of a worker that has other replicas. Finds when its reductions
+ * can start, from the costs of the preceding steps of the last shard. */
 static tutti_status time_list(const tti_simulation *s, const tti_calibration *c, int stage,
                               double shard_s, tti_simulated_stage *w) {
     int position = stage * s->b->mesh.tensor;
@@ -40,7 +42,7 @@ static tutti_status time_list(const tti_simulation *s, const tti_calibration *c,
                                     .n_shards = 2 * s->b->n_shards,
                                     .is_device = c->is_device,
                                     .n_compute_threads = c->is_device ? 1 : TTI_MAX(c->n_cores, 1),
-                                    .n_owners = (int)s->served.n_servers};
+                                    .n_owners = (int)s->param_server.n_servers};
     TTI_TRY(tti_step_worker_lists(&worker, &w->lists));
     w->n_buckets = plan->n_buckets;
     w->ready_s = calloc((size_t)w->n_buckets + 1, sizeof *w->ready_s);
@@ -63,9 +65,10 @@ static tutti_status time_list(const tti_simulation *s, const tti_calibration *c,
     return TUTTI_OK;
 }
 
-/* Simulated workers are machines like this one, and neighbours communicate over the network. */
+/* Sets the links of c to those of the network. Simulated workers have this machine's compute
+ * speed. */
 static void use_network(const tti_simulation *s, tti_calibration *c) {
-    int n = s->solo.n_workers;
+    int n = s->replica.n_workers;
     const tti_level *level = &s->network.levels[tti_network_level(&s->network, n)];
     c->n_cores = c->is_device ? n : c->n_cores * n;
     c->n_ranks = n;
@@ -99,10 +102,10 @@ static tutti_status run_schedule(const tti_simulation *s, const tti_calibration 
     return st;
 }
 
-/* Stages after the first end earlier; the schedule says when. */
+/* Stages after the first end earlier, so the schedule is simulated for the end of each stage. */
 static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
                                 int64_t n_micro_groups) {
-    tti_simulated_solo *w = &s->solo;
+    tti_simulated_replica *w = &s->replica;
     tti_stage_sim schedule = {0};
     if (w->n_stages > 1) TTI_TRY(run_schedule(s, c, n_micro_groups, &schedule));
     tutti_status st = TUTTI_OK;
@@ -118,11 +121,12 @@ static tutti_status time_stages(tti_simulation *s, const tti_calibration *c,
     return st;
 }
 
-/* Servers are threads of hosts, wherever workers compute. */
+/* A server is a host thread even if workers compute on devices, so its update is timed on the
+ * host. */
 static tutti_status time_thread(tti_simulation *s, const tti_calibration *c) {
     tti_calibration host = *c;
     const tti_plan *plan = s->b->plan;
-    tti_simulated_solo *w = &s->solo;
+    tti_simulated_replica *w = &s->replica;
     double flat = (double)plan->n_flat;
     for (int i = 0; i < s->b->n_model_ranks; i++)
         flat = fmax(flat, (double)tti_blueprint_plan(s->b, i)->n_flat);
@@ -136,7 +140,8 @@ static tutti_status time_thread(tti_simulation *s, const tti_calibration *c) {
     return TUTTI_OK;
 }
 
-/* A device computes one shard at a time, a host one on each core. */
+/* The number of micro-batch groups: a device computes one shard at a time, a host one shard on each
+ * core. */
 static int64_t n_micro_groups_of(const tti_calibration *c, int64_t n_shards) {
     int64_t side_by_side = c->is_device ? 1 : TTI_MAX(c->n_cores, 1);
     return (n_shards + side_by_side - 1) / side_by_side;
@@ -146,14 +151,14 @@ static tutti_status time_worker(tti_simulation *s) {
     tti_calibration c;
     tti_prediction alone;
     tti_scheme scheme = tti_scheme_of(&s->b->config);
-    tti_simulated_solo *w = &s->solo;
+    tti_simulated_replica *w = &s->replica;
     w->n_stages = scheme.pipeline, w->n_workers = scheme.tensor * scheme.pipeline;
     w->stages = calloc((size_t)w->n_stages, sizeof *w->stages);
     if (!w->stages) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
     TTI_TRY(calibrate(s, &c));
     int64_t n_micro_groups = n_micro_groups_of(&c, scheme.shards);
     const tti_exec_desc desc = tti_worker_exec_desc(s->b);
-    tti_sums_of(&desc, s->served.n_servers, &s->sums);
+    tti_sums_of(&desc, s->param_server.n_servers, &s->sums);
     s->n_shares = tti_step_shares(s->b, s->shares);
     TTI_TRY(time_thread(s, &c));
     use_network(s, &c);
@@ -169,17 +174,18 @@ static tutti_status time_worker(tti_simulation *s) {
     return time_stages(s, &c, scheme.shards);
 }
 
-/* ---- many of them ---- */
+/* ---- many replicas ---- */
 
-/* Time of the list of a stage, in the mean over the forms of step. */
+/* Times of the instructions of a stage, averaged over the forms of step. */
 typedef struct list_time {
-    double reduced_s;          /* when the last reduction ends */
-    double reduce_s, gather_s; /* what reductions and gathers take */
-    double rest_s;             /* averages, reports and hashes */
+    double reduced_s;          /* end of the last reduction, from the start of the step */
+    double reduce_s, gather_s; /* time of all reductions, and of all gathers */
+    double rest_s;             /* time of averages, reports and hashes */
     double sent[TTI_N_LEVELS];
 } list_time;
 
-/* A gather of all parameters overlaps bucket by bucket. */
+/* Seconds of a gather. A gather of all parameters is costed bucket by bucket, because it overlaps
+ * bucket by bucket. */
 static double gather_s(const tti_simulation *s, const tti_plan *plan, const tti_instr *in,
                        const int64_t *members, double *sent) {
     double all = 0;
@@ -197,15 +203,15 @@ static double small_s(const tti_simulation *s, const tti_instr *in, int64_t n, d
     int64_t members[TTI_N_LEVELS];
     if (in->axis == TTI_AXIS_MODEL) return 0;
     tti_network_members(&s->network, n, 1, members);
-    return tti_network_sum_s(&s->network, members, s->solo.sums_bytes * (double)n, sent);
+    return tti_network_sum_s(&s->network, members, s->replica.sums_bytes * (double)n, sent);
 }
 
-/* The instructions of a stage in order: a reduction begins when its bucket is ready and the one
- * before it is done.  slowness: of the worker for which all wait; members: of the data axis of n
- * workers. */
+/* Adds up the instructions of a stage in order: a reduction starts when its bucket is ready and the
+ * previous reduction has ended. slowness: time of the slowest worker relative to speed 1; members:
+ * members of the data axis on each network level. */
 static void time_instrs(const tti_simulation *s, int stage, tti_step_share form, double slowness,
                         const int64_t *members, int64_t n, list_time *out) {
-    const tti_simulated_stage *w = &s->solo.stages[stage];
+    const tti_simulated_stage *w = &s->replica.stages[stage];
     const tti_plan *plan = tti_blueprint_plan(s->b, stage * s->b->mesh.tensor);
     const tti_step_program *list = tti_step_lists_program(w->lists, form.form);
     const tti_range all = {0, plan->n_flat};
@@ -232,7 +238,7 @@ static void time_instrs(const tti_simulation *s, int stage, tti_step_share form,
             case TTI_SUM_HASHES:
                 out->rest_s += form.share * small_s(s, in, n, sent);
                 break;
-            default: /* in the time of a replica that is alone */
+            default: /* already included in the step of a single replica */
                 break;
         }
     }
@@ -240,16 +246,17 @@ static void time_instrs(const tti_simulation *s, int stage, tti_step_share form,
     for (int i = 0; i < TTI_N_LEVELS; i++) out->sent[i] += form.share * sent[i];
 }
 
-/* The number of workers that each update a part. */
+/* The number of workers that each update a partition of the parameters. */
 static double n_owners(const tti_simulation *s, double n_copies) {
-    if (s->served.n_servers > 0) return fmin((double)s->served.n_servers, n_copies);
+    if (s->param_server.n_servers > 0) return fmin((double)s->param_server.n_servers, n_copies);
     return s->sums.zero > 0 ? n_copies : 1;
 }
 
-/* All stages sum at the same time, each between the copies of the model. */
+/* Simulates n synchronous workers. All stages reduce at the same time, each between its
+ * replicas. */
 static tti_simulated_point simulate(const tti_simulation *s, int64_t n) {
     tti_simulated_point p = {.n = n};
-    const tti_simulated_solo *w = &s->solo;
+    const tti_simulated_replica *w = &s->replica;
     int64_t members[TTI_N_LEVELS], n_copies = n / w->n_workers;
     double slowness = 1 / tti_speeds_slowest(&s->speeds, n_copies);
     double compute_s = w->compute_s * slowness, end = compute_s, after = 0, rest_s = 0;
@@ -273,26 +280,27 @@ static tti_simulated_point simulate(const tti_simulation *s, int64_t n) {
     return p;
 }
 
-/* Time of a gradient; a single worker is taken together with its server. */
-static double loose_compute_s(const tti_simulation *s) {
-    const tti_simulated_solo *w = &s->solo;
+/* Seconds of a gradient in an asynchronous run, without server work. */
+static double async_compute_s(const tti_simulation *s) {
+    const tti_simulated_replica *w = &s->replica;
     if (s->desc->step_ms <= 0) return w->compute_s;
     return fmax(s->desc->step_ms * 1e-3 - w->thread_update_s - w->thread_copy_s, 0);
 }
 
-/* Each part of a model has its own servers, all with the same load. */
-static tutti_status simulate_loose(const tti_simulation *s, int64_t n, tti_simulated_point *p) {
-    const tti_simulated_solo *w = &s->solo;
+/* Simulates n asynchronous workers. Each part of a model has its own servers, all with the same
+ * load, so one part is simulated. */
+static tutti_status simulate_async(const tti_simulation *s, int64_t n, tti_simulated_point *p) {
+    const tti_simulated_replica *w = &s->replica;
     tti_server_sim_desc desc = {.network = &s->network,
                                 .n_workers = n / w->n_workers,
-                                .apart = w->n_workers,
-                                .n_servers = s->served.n_servers,
-                                .staleness = s->served.staleness,
-                                .n_backup = s->served.n_backup,
+                                .replica_stride = w->n_workers,
+                                .n_servers = s->param_server.n_servers,
+                                .staleness = s->param_server.staleness,
+                                .n_backup = s->param_server.n_backup,
                                 .speeds = s->speeds,
                                 .n_bytes = w->flat_bytes,
-                                .of_grads = s->sums.of_sum,
-                                .compute_s = loose_compute_s(s),
+                                .gradient_ratio = s->sums.reduced_share,
+                                .compute_s = async_compute_s(s),
                                 .update_s = w->thread_update_s,
                                 .copy_s = w->thread_copy_s};
     TTI_TRY(tti_server_sim_run(&desc, &p->server));
@@ -306,11 +314,11 @@ static tutti_status simulate_loose(const tti_simulation *s, int64_t n, tti_simul
 }
 
 static tutti_status simulate_all(tti_simulation *s) {
-    for (int64_t n = s->solo.n_workers; s->n_points < TTI_MAX_POINTS; n *= 2) {
+    for (int64_t n = s->replica.n_workers; s->n_points < TTI_MAX_POINTS; n *= 2) {
         if (n > s->desc->n_workers) n = s->desc->n_workers;
         tti_simulated_point *p = &s->points[s->n_points++];
-        if (s->served.is_loose)
-            TTI_TRY(simulate_loose(s, n, p));
+        if (s->param_server.is_async)
+            TTI_TRY(simulate_async(s, n, p));
         else
             *p = simulate(s, n);
         if (n == s->desc->n_workers) break;
@@ -320,7 +328,7 @@ static tutti_status simulate_all(tti_simulation *s) {
 
 /* ---- the job ---- */
 
-/* Stages want more shards than they are, as far as the batch goes. */
+/* The number of shards: a pipeline needs more shards than stages, as far as the batch allows. */
 static int64_t shards_of(const tti_job_config *c) {
     int64_t shards = 1;
     if (c->parallel.shards > 0) return c->parallel.shards;
@@ -330,13 +338,13 @@ static int64_t shards_of(const tti_job_config *c) {
     return shards;
 }
 
-/* Buckets are as long as sums between all copies of the model want them; where gradients go to the
- * host first, as that way does. */
+/* Finds the link that determines the length of buckets: that between all replicas, or the
+ * host-staged path if gradients are reduced through the host. */
 static tutti_status link_of(const tti_simulation *s, const tutti_job *job, int n_model,
                             tti_bucket_link *link) {
-    tti_devices devices = {.backend = tti_paper_device()};
+    tti_devices devices = {.backend = tti_planning_device()};
     int64_t members[TTI_N_LEVELS], n = s->desc->n_workers / n_model;
-    if (!is_on_paper(s)) TTI_TRY(tti_devices_find(tti_job_config_of(job), &devices));
+    if (!uses_stored_figures(s)) TTI_TRY(tti_devices_find(tti_job_config_of(job), &devices));
     tti_network_members(&s->network, n, n_model, members);
     tti_bucket_link_of(tti_job_config_of(job), &devices, n_model, 1, link);
     if (strcmp(tti_job_config_of(job)->parallel.offload, "none") == 0)
@@ -344,7 +352,7 @@ static tutti_status link_of(const tti_simulation *s, const tutti_job *job, int n
     return TUTTI_OK;
 }
 
-/* The job of the workers of one replica. */
+/* Opens the job of the workers of one replica. */
 static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
     const tti_job_config *c = tti_job_config_of(job);
     int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
@@ -359,8 +367,8 @@ static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
                         "simulate: %d stages of %d tensor shards are %d workers per replica; -n "
                         "must be a multiple of that, got %d",
                         pipeline, tensor, tensor * pipeline, s->desc->n_workers);
-    TTI_TRY(tti_scheme_job(job, &one, is_on_paper(s), &alone));
-    const tti_backend *backend = is_on_paper(s) ? tti_paper_device() : NULL;
+    TTI_TRY(tti_scheme_job(job, &one, uses_stored_figures(s), &alone));
+    const tti_backend *backend = uses_stored_figures(s) ? tti_planning_device() : NULL;
     tti_bucket_link link;
     tutti_status st = link_of(s, alone, tensor * pipeline, &link);
     if (st == TUTTI_OK) st = tti_blueprint_create_linked(alone, backend, &link, &s->b);
@@ -369,14 +377,14 @@ static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
 }
 
 /* Moves the parameter server settings out of the job, which becomes one without a server. */
-static void take_server(tutti_job *job, tti_simulated_served *out) {
+static void remove_server(tutti_job *job, tti_simulated_server *out) {
     const tti_job_config *c = tti_job_config_of(job);
     if (!tti_job_has_server(c)) return;
-    *out = (tti_simulated_served){.n_servers = c->parallel.servers,
+    *out = (tti_simulated_server){.n_servers = c->parallel.servers,
                                   .staleness = c->parallel.staleness,
                                   .n_backup = c->parallel.backup_workers};
-    out->is_loose = out->staleness != 0 || out->n_backup > 0;
-    tti_scheme_unserved(job);
+    out->is_async = out->staleness != 0 || out->n_backup > 0;
+    tti_scheme_remove_server(job);
 }
 
 static tutti_status simulate_job(tutti_job *job, tti_simulation *s, tti_str *out) {
@@ -386,12 +394,13 @@ static tutti_status simulate_job(tutti_job *job, tti_simulation *s, tti_str *out
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_init_config_apply(job));
     TTI_TRY(tti_speeds_parse(s->desc->speeds, &s->speeds));
-    take_server(job, &s->served);
-    if (!tti_is_measured(s->desc->device)) TTI_TRY(tti_scheme_elsewhere(job, is_on_paper(s)));
+    remove_server(job, &s->param_server);
+    if (!tti_is_measured(s->desc->device))
+        TTI_TRY(tti_scheme_move_machine(job, uses_stored_figures(s)));
     TTI_TRY(tti_network_read(s->desc->network ? s->desc->network : "h200", &s->network));
-    if (s->desc->n_workers > tti_network_room(&s->network))
+    if (s->desc->n_workers > tti_network_capacity(&s->network))
         return tti_fail(TUTTI_E_CONFIG, "simulate: the network has at most %g workers, not %d",
-                        tti_network_room(&s->network), s->desc->n_workers);
+                        tti_network_capacity(&s->network), s->desc->n_workers);
     TTI_TRY(open_worker(job, s));
     TTI_TRY(time_worker(s));
     TTI_TRY(simulate_all(s));
@@ -409,11 +418,11 @@ tutti_status tutti_simulate_job(tutti_job *job, const tutti_simulate_desc *desc,
     tti_options_restore(tti_job_options(job), &kept);
     st = tti_job_say_where(job, st);
     tti_blueprint_destroy(s.b);
-    for (int i = 0; i < s.solo.n_stages && s.solo.stages; i++) {
-        free(s.solo.stages[i].ready_s);
-        tti_step_lists_destroy(s.solo.stages[i].lists);
+    for (int i = 0; i < s.replica.n_stages && s.replica.stages; i++) {
+        free(s.replica.stages[i].ready_s);
+        tti_step_lists_destroy(s.replica.stages[i].lists);
     }
-    free(s.solo.stages);
+    free(s.replica.stages);
     tti_speeds_fini(&s.speeds);
     if (st == TUTTI_OK)
         *text = out.text;

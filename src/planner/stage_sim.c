@@ -5,16 +5,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct game {
+typedef struct stage_state {
     const tti_stage_sim_desc *desc;
     tti_pipe_schedule *of; /* [n_stages] */
-    int *done;             /* [n_stages]: actions of a stage */
-    double *end;           /* [n_micro_groups][slots]; < 0: not yet */
+    int *done;             /* [n_stages]: number of actions that a stage has done */
+    double *end;           /* [n_micro_groups][slots]: time at which the slot ended; < 0: not yet */
     int n_sched_slots;
-} game;
+} stage_state;
 
 /* The time at which the inputs of a micro-batch group's slot are available; < 0: not yet. */
-static double group_ready_s(const game *g, int micro_group, int sched_slot) {
+static double group_ready_s(const stage_state *g, int micro_group, int sched_slot) {
     const double *end = &g->end[micro_group * g->n_sched_slots];
     const tti_stage_boundaries *sent = &g->desc->stages->train;
     double ready = sched_slot > 0 ? end[sched_slot - 1] : 0;
@@ -23,13 +23,13 @@ static double group_ready_s(const game *g, int micro_group, int sched_slot) {
         if (c->to != sched_slot) continue;
         if (end[c->from] < 0) return -1;
         double bytes = (double)c->n_bytes * g->desc->n_compute_threads;
-        ready = fmax(ready, end[c->from] + g->desc->latency_s + bytes * g->desc->message_s_of_byte);
+        ready = fmax(ready, end[c->from] + g->desc->latency_s + bytes * g->desc->s_per_byte);
     }
     return ready;
 }
 
 /* The time at which a slot can run; a joined value waits for all micro-batch groups. */
-static double ready_s(const game *g, int micro_group, int sched_slot) {
+static double ready_s(const stage_state *g, int micro_group, int sched_slot) {
     double ready = group_ready_s(g, micro_group, sched_slot);
     for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_micro_groups; w++) {
         double other = group_ready_s(g, w, sched_slot);
@@ -38,7 +38,7 @@ static double ready_s(const game *g, int micro_group, int sched_slot) {
     return ready;
 }
 
-static bool advance(game *g, int stage, tti_stage_sim *out) {
+static bool advance(stage_state *g, int stage, tti_stage_sim *out) {
     if (g->done[stage] == g->of[stage].n_actions) return false;
     const tti_pipe_action *a = &g->of[stage].actions[g->done[stage]];
     int sched_slot = tti_sched_slot_of(g->desc->stages, stage, a->segment);
@@ -53,7 +53,7 @@ static bool advance(game *g, int stage, tti_stage_sim *out) {
     return true;
 }
 
-static tutti_status simulate(game *g, tti_stage_sim *out) {
+static tutti_status simulate(stage_state *g, tti_stage_sim *out) {
     const tti_stages *s = g->desc->stages;
     double busy = 0;
     for (int i = 0; i < g->desc->n_micro_groups * g->n_sched_slots; i++) g->end[i] = -1;
@@ -76,10 +76,10 @@ tutti_status tti_stage_sim_run(const tti_stage_sim_desc *desc, tti_stage_sim *ou
     const tti_stages *s = desc->stages;
     const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_micro_groups, true);
     size_t n = (size_t)s->n_stages;
-    game g = {.desc = desc,
-              .n_sched_slots = 2 * tti_stages_n_all_chunks(s),
-              .of = calloc(n, sizeof *g.of),
-              .done = calloc(n, sizeof *g.done)};
+    stage_state g = {.desc = desc,
+                     .n_sched_slots = 2 * tti_stages_n_all_chunks(s),
+                     .of = calloc(n, sizeof *g.of),
+                     .done = calloc(n, sizeof *g.done)};
     g.end = calloc((size_t)desc->n_micro_groups, (size_t)g.n_sched_slots * sizeof *g.end);
     *out = (tti_stage_sim){.busy_s = calloc(n, sizeof *out->busy_s),
                            .end_s = calloc(n, sizeof *out->end_s)};
@@ -112,7 +112,8 @@ tutti_status tti_stage_costs(const tti_blueprint *b, const tti_calibration *c, d
         for (int i = 0; i < plan->shard.n_segments; i++) {
             int first = plan->shard.segment_first[i], last = plan->shard.segment_first[i + 1];
             of[tti_sched_slot_of(plan->stages, stage, i)] =
-                tti_steps_cost_s(c, &plan->shard, first, last) + (last - first) * c->queued_s;
+                tti_steps_cost_s(c, &plan->shard, first, last) +
+                (last - first) * c->launch_overhead_s;
         }
     }
     *slot_s = of;

@@ -1,4 +1,4 @@
-/* step_cost.c - costs the instructions of a step, one after the other. */
+/* step_cost.c - adds up the costs of the instructions of a step. */
 #include "planner/step_cost.h"
 
 #include <math.h>
@@ -52,14 +52,14 @@ double tti_program_share(const tti_calibration *c, const tti_program *program, i
     return tti_steps_cost_s(c, program, 0, end) / all;
 }
 
-/* Bytes that a worker sends in an all-reduce of a range of f32; a reduce-scatter and an all-gather
- * are half of one each. */
+/* Bytes that a worker sends in an all-reduce of the instruction's range in f32. A reduce-scatter
+ * and an all-gather send half as many each. */
 static double all_reduce_bytes(const tti_step_worker *w, const tti_instr *in) {
     double n = w->n_ranks;
     return 2 * (n - 1) / n * (double)(in->range.last - in->range.first) * sizeof(float);
 }
 
-/* The part of them that gradients are, rounded or compressed. */
+/* Bytes that a worker sends to reduce gradients, which may be rounded or compressed. */
 static double reduced_bytes(const tti_step_worker *w, const tti_instr *in) {
     double whole = all_reduce_bytes(w, in);
     tti_exec_desc desc = desc_of(w);
@@ -123,7 +123,7 @@ static void add_instr(const tti_step_worker *w, const tti_calibration *c,
             cost->n_updates += share;
             return;
         case TTI_REDUCE_TIED_GRADS:
-            cost->sums_tied = true;
+            cost->reduces_tied = true;
             return;
         default: /* SEND and RECV: stage_sim.c; JOIN and TIME_STAGES are small; HASH is in UPDATE */
             return;

@@ -1,4 +1,5 @@
-/* sums.h - instructions between the replicas of a model, on the links of a network. */
+/* sums.h - costs instructions between the replicas of a model, on the links of a network. Times are
+ * in seconds. */
 #ifndef TTI_PLANNER_SUMS_H
 #define TTI_PLANNER_SUMS_H
 
@@ -6,26 +7,27 @@
 #include "planner/network.h"
 
 typedef struct tti_sums {
-    int zero; /* 1 .. 3: gradients are reduced to the owners of partitions, parameters are gathered
-               */
-    int64_t n_servers; /* gradients go to so many workers, parameters come back; 0: to all */
-    double of_sum;     /* of the bytes of a bucket, those that are summed */
-    double of_pairs;   /* likewise, what each worker sends to each of the others */
+    int zero;          /* ZeRO stage. 1 .. 3: gradients are reduced to the owners of partitions, and
+                          parameters are gathered */
+    int64_t n_servers; /* number of workers that own parameters of a server; 0: no server */
+    double reduced_share; /* bytes of a bucket that are reduced, relative to f32 */
+    double pair_share;    /* bytes that each worker sends to each other one, relative to f32 */
 } tti_sums;
 
-/* n_servers: of a synchronous parameter server, which is as many of the workers; 0: none. */
+/* Sets *out for the workers of desc. n_servers: number of workers that own ranges of a synchronous
+ * parameter server; 0: no server. */
 void tti_sums_of(const tti_exec_desc *desc, int64_t n_servers, tti_sums *out);
 
 /* Seconds of a reduction, gather or average of a range of f32 over members [TTI_N_LEVELS], on each
- * worker.  Adds to sent [TTI_N_LEVELS] the bytes of a worker; for a server, the bytes of the
- * parameters that it sends, which equal the gradients that it receives. */
+ * worker. Adds the bytes that a worker sends to sent [TTI_N_LEVELS]; with a server, the bytes of
+ * parameters that one server sends, which equal the gradients that it receives. */
 double tti_sums_instr_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
                         const tti_instr *instr, tti_range range, double *sent);
 
 /* Traffic of a step of the simulated job in addition to the reduction of gradients. */
 typedef struct tti_sums_extent {
-    double gathered;       /* times that all parameters are gathered */
-    double averaged_bytes; /* local SGD: in one step of `average_every` */
+    double gathered;       /* number of times that all parameters are gathered */
+    double averaged_bytes; /* local SGD: bytes averaged in one of `average_every` steps */
     double average_every;
 } tti_sums_extent;
 

@@ -19,7 +19,7 @@ typedef struct made {
 static made make_of(tutti_job *job, int n_workers) {
     made m = {.job = job};
     T_OK(tti_job_resolve(m.job, n_workers));
-    T_OK(tti_blueprint_create_like(m.job, NULL, tti_paper_device(), NULL, &m.b));
+    T_OK(tti_blueprint_create_like(m.job, NULL, tti_planning_device(), NULL, &m.b));
     return m;
 }
 
@@ -70,7 +70,7 @@ T_CASE(collectives) {
     assert_true(all > 0);
     T_OK(tti_overlapped_collectives(&c, NULL, program, 2, 0, &b));
     T_NEAR(b.exposed_s / all, 1, 1e-9);
-    assert_true(b.taken_s < 1e-12);
+    assert_true(b.slowdown_s < 1e-12);
     for (double second = 1; second > 1e-9; second /= 10) { /* ever faster kernels hide ever less */
         T_OK(tti_overlapped_collectives(&c, NULL, program, 2, second, &b));
         assert_true(b.exposed_s > before - 1e-9 && b.exposed_s < all + 1e-9);
@@ -79,7 +79,7 @@ T_CASE(collectives) {
     T_OK(tti_overlapped_collectives(&c, NULL, program, 2, 1, &b));
     assert_true(b.exposed_s > 0 && b.exposed_s < all);
     double hidden = all - b.exposed_s; /* takes multiprocessors, however fast their memory is */
-    assert_true(b.taken_s > 0.2 * hidden && b.taken_s < 0.6 * hidden);
+    assert_true(b.slowdown_s > 0.2 * hidden && b.slowdown_s < 0.6 * hidden);
     unmake(&m);
 }
 
@@ -94,7 +94,7 @@ T_CASE(exchanges_beside_products) {
                           "parallel.workers=2", "parallel.tensor=2"),
                 2);
     const tti_program *program = &tti_blueprint_plan(m.b, 0)->shard;
-    const tti_device_ops *ops = tti_paper_device()->device;
+    const tti_device_ops *ops = tti_planning_device()->device;
     tti_calibration c = calibration(5e14, 4e11);
     tti_overlap beside, alone;
     c.bytes = 3e12, c.message = (tti_link_speed){1e-5, 4e11}, c.tp.latency_s = 0;
@@ -117,9 +117,9 @@ T_CASE(sums) {
     assert_true(one.b->plan->n_buckets == 1 && many.b->plan->n_buckets > 1);
     tti_overlap b = tti_overlapped_sums(&c, one.b->plan, 100, sent);
     T_NEAR(b.exposed_s / all, 1, 1e-9);
-    assert_true(b.taken_s < 1e-9);
+    assert_true(b.slowdown_s < 1e-9);
     b = tti_overlapped_sums(&c, many.b->plan, 100, sent);
-    assert_true(b.exposed_s > 0 && b.exposed_s < 0.99 * all && b.taken_s > 0);
+    assert_true(b.exposed_s > 0 && b.exposed_s < 0.99 * all && b.slowdown_s > 0);
     b = tti_overlapped_sums(&c, many.b->plan, 0, sent); /* nothing to hide behind */
     T_NEAR(b.exposed_s / (many.b->plan->n_buckets * 1e-6 + sent / 1e6), 1, 1e-9);
     unmake(&one), unmake(&many);
@@ -132,9 +132,9 @@ T_CASE(fetches) {
                 late = tti_overlapped_gathers(&c, 4, 4e6, 1);
     T_NEAR(hidden.exposed_s, 1 + 1e-6, 1e-9); /* the first of four */
     T_NEAR(late.exposed_s, 3 + 4e-6, 1e-9);
-    assert_true(hidden.taken_s > late.taken_s && late.taken_s > 0);
+    assert_true(hidden.slowdown_s > late.slowdown_s && late.slowdown_s > 0);
     hidden = tti_overlapped_gathers(&c, 0, 0, 1);
-    assert_true(hidden.exposed_s == 0 && hidden.taken_s == 0);
+    assert_true(hidden.exposed_s == 0 && hidden.slowdown_s == 0);
 }
 
 /* Constants and results of a shard that is under way, in training and in evaluation. */
@@ -248,7 +248,8 @@ T_CASE(stages_that_meet_or_not) {
     T_OK(tti_predict(m.b, &scheme, &c, &host_staged));
     size_t flat = 0;
     for (int i = 0; i < 2; i++) flat = TTI_MAX(flat, tti_blueprint_plan(m.b, i)->n_flat);
-    T_NEAR(host_staged.reduce_s / ((double)flat * sizeof(float) * c.host_staged_s), 1, 1e-9);
+    T_NEAR(host_staged.reduce_s / ((double)flat * sizeof(float) * c.host_staged_s_per_byte), 1,
+           1e-9);
     assert_true(direct.reduce_s > 0 && direct.bubble > 0 && direct.model_parallel_s > 0);
     unmake(&m);
 }
@@ -264,7 +265,7 @@ T_CASE(scratch_of_stages) {
     double whole = tti_program_cost_s(&c, &m.b->plan->shard), most = 0;
     for (int i = 0; i < 2; i++)
         most = fmax(most, tti_program_cost_s(&c, &tti_blueprint_plan(m.b, i)->shard));
-    c.paper_scratch = 0; /* a micro-batch group ran, and no kernel was asked */
+    c.stored_scratch = 0; /* a micro-batch group ran, and no kernel was asked */
     c.micro_groups[c.n_micro_groups++] = (tti_group_cost){
         .rows = m.b->rows_per_shard, .recompute = "none", .cost_s = whole, .s = whole};
     T_OK(tti_predict(m.b, &scheme, &c, &none));
@@ -287,8 +288,8 @@ T_CASE(workers_that_share_a_device) {
     c.n_cores = 1;
     T_OK(tti_predict(m.b, &scheme, &c, &shared));
     T_NEAR(shared.compute_s / own.compute_s, 2, 1e-9);
-    T_NEAR(shared.reduce_s / ((double)m.b->plan->n_flat * sizeof(float) * c.host_staged_s), 1,
-           1e-9);
+    T_NEAR(shared.reduce_s / ((double)m.b->plan->n_flat * sizeof(float) * c.host_staged_s_per_byte),
+           1, 1e-9);
     scheme.zero = 3;
     T_OK(tti_predict(m.b, &scheme, &c, &sharded));
     T_NEAR(sharded.reduce_s / shared.reduce_s, 2, 1e-9);
@@ -303,7 +304,7 @@ T_CASE(attention_is_slower) {
     tti_calibration c = calibration(1e9, 1);
     double whole = tti_program_cost_s(&c, &m.b->plan->shard), rates[] = {0.5, 0.25}, cost[2];
     for (int i = 0; i < 2; i++) {
-        c.attention = rates[i];
+        c.attention_share = rates[i];
         cost[i] = tti_program_cost_s(&c, &m.b->plan->shard) - whole;
     }
     assert_true(cost[0] > 0 && cost[0] < whole);
@@ -330,14 +331,15 @@ T_CASE(images_of_few_channels) {
     const tti_plan *sharded = tti_blueprint_plan(m.b, 0);
     assert_int_equal(count_padded(&c, &m.b->plan->shard), 0);
     assert_int_equal(count_padded(&c, &sharded->shard), 2); /* forward, and gradient of weights */
-    c.bytes = 1e30, c.kernel_s = 0;
+    c.bytes = 1e30, c.kernel_overhead_s = 0;
     double padded = tti_program_cost_s(&c, &sharded->shard), outputs = 4 * 16 * 16 * 64;
     double scratch = tti_scratch_bytes(&c, sharded, &(tti_group_cost){.cost_s = 1}, 1);
     c.tile = 0;
     double plain = tti_program_cost_s(&c, &sharded->shard);
     double more = 2 * 2 * outputs * 49 * (64 - 3 / 2.0); /* both, of an addition and a product */
     T_NEAR((padded - plain) * c.flops / more, 1, 1e-6);
-    T_NEAR(scratch - c.paper_scratch, 4 * 8 * 32 * 32 * 2, 0); /* evaluation's: training has more */
+    T_NEAR(scratch - c.stored_scratch, 4 * 8 * 32 * 32 * 2,
+           0); /* evaluation's: training has more */
     unmake(&m);
 }
 
@@ -349,9 +351,9 @@ T_CASE(stages_are_queued) {
     double *recorded, *queued, more = 0;
     int n_steps = 0;
     T_OK(tti_calibration_of("h200", 2, &c));
-    c.queued_s = 0;
+    c.launch_overhead_s = 0;
     T_OK(tti_stage_costs(m.b, &c, &recorded));
-    c.queued_s = 1;
+    c.launch_overhead_s = 1;
     T_OK(tti_stage_costs(m.b, &c, &queued));
     for (int i = 0; i < 4; i++) more += queued[i] - recorded[i];
     for (int i = 0; i < 2; i++) n_steps += tti_blueprint_plan(m.b, i)->shard.n_steps;
@@ -365,7 +367,7 @@ T_CASE(stages_are_queued) {
 T_CASE(squares_of_attention) {
     T_UNUSED;
     made m = make_gpt();
-    tti_calibration c = {.is_device = true, .paper_scratch = 1};
+    tti_calibration c = {.is_device = true, .stored_scratch = 1};
     double n = (double)m.b->rows_per_shard * 2;
     T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_group_cost){.cost_s = 1}, 1), 2 * n * 16 * 16, 0);
     unmake(&m);
@@ -378,7 +380,7 @@ T_CASE(rows_of_a_head_without_logits) {
                                "model.width=512", "data.format=random_tokens",
                                "data.vocabulary=33000", "data.context=16", "train.precision=bf16"),
                      1);
-    tti_calibration c = {.is_device = true, .paper_scratch = 1};
+    tti_calibration c = {.is_device = true, .stored_scratch = 1};
     double n = (double)m.b->rows_per_shard * 16;
     T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_group_cost){.cost_s = 1}, 1),
            (4 + 2 * 172) * n * 4, 0);

@@ -29,19 +29,19 @@ T_CASE(levels_fill_from_the_inside) {
 T_CASE(members_that_are_apart) {
     T_UNUSED;
     static const struct {
-        int64_t n, apart, members[TTI_N_LEVELS];
+        int64_t n, replica_stride, members[TTI_N_LEVELS];
     } rows[] = {{1, 4, {1, 1, 1}},  {2, 4, {2, 1, 1}},  {8, 4, {2, 4, 1}},
                 {16, 4, {2, 4, 2}}, {8, 16, {1, 2, 4}}, {8, 64, {1, 1, 8}}};
     tti_network network = parse("host: {size: 8}\nrack: {size: 4}\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t members[TTI_N_LEVELS];
-        tti_network_members(&network, rows[i].n, rows[i].apart, members);
+        tti_network_members(&network, rows[i].n, rows[i].replica_stride, members);
         for (int k = 0; k < TTI_N_LEVELS; k++) T_EQ(members[k], rows[i].members[k]);
     }
     T_EQ(tti_network_level(&network, 8), 0);
     T_EQ(tti_network_level(&network, 9), 1);
     T_EQ(tti_network_level(&network, 33), 2);
-    near(tti_network_room(&network), 8.0 * 4 * 4096);
+    near(tti_network_capacity(&network), 8.0 * 4 * 4096);
 }
 
 /* 2 (k-1)/k of the bytes at the level's speed, and two messages for each halving. */

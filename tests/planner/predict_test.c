@@ -257,16 +257,16 @@ T_CASE(memory_beside_devices) {
 T_CASE(pages_and_copies) {
     T_UNUSED;
     const double mib = 1 << 20;
-    T_NEAR(tti_in_pages(3 * mib, 1), 4 * mib, 0);
-    T_NEAR(tti_in_pages(8 * mib, 2), 8 * mib, 0);
-    T_NEAR(tti_in_pages(3 * mib, 3), 3 * mib, 0);
-    T_NEAR(tti_in_pages(0, 0), 0, 0);
+    T_NEAR(tti_page_bytes(3 * mib, 1), 4 * mib, 0);
+    T_NEAR(tti_page_bytes(8 * mib, 2), 8 * mib, 0);
+    T_NEAR(tti_page_bytes(3 * mib, 3), 3 * mib, 0);
+    T_NEAR(tti_page_bytes(0, 0), 0, 0);
     made two = predict_with("parallel.copies=one", "parallel.workers=2", "model.hidden=[800]"),
          four = predict_with("parallel.copies=one", "parallel.workers=4", "model.hidden=[800]"),
          each = predict_with("parallel.copies=each", "parallel.workers=4", "model.hidden=[800]");
     double flat = (double)four.b->plan->n_flat * sizeof(float);
     assert_true(flat > 2 * mib && flat < 4 * mib); /* parameters and momentum: two pages each */
-    T_NEAR(each.p.host_bytes - four.p.host_bytes, 3 * 2 * tti_in_pages(flat, 1), 1);
+    T_NEAR(each.p.host_bytes - four.p.host_bytes, 3 * 2 * tti_page_bytes(flat, 1), 1);
     assert_true(four.p.host_bytes - two.p.host_bytes < 2 * flat + 2 * mib);
     unmake(&two), unmake(&four), unmake(&each);
 }

@@ -26,7 +26,7 @@ T_CASE(asked_or_scaled) {
     micro_group.hidden_bytes = SCRATCH / 2; /* the allocator's business */
     T_NEAR(tti_scratch_bytes(&c, &known, &micro_group, 2), 9e6, 0);
     micro_group.hidden_bytes = 0;
-    c.paper_scratch = PAPER;
+    c.stored_scratch = PAPER;
     T_NEAR(tti_scratch_bytes(&c, &other, &micro_group, 2), PAPER, 0);
     c.is_device = false;
     T_NEAR(tti_scratch_bytes(&c, &known, &micro_group, 2), 0, 0);
@@ -43,9 +43,9 @@ T_CASE(a_whole_model_on_a_host_is_not_asked) {
     double spent = -1;
     T_OK(tti_job_resolve(job, 1));
     T_OK(tti_blueprint_create(job, &b));
-    T_OK(tti_scratch_ask(b, &c, 1, &spent));
+    T_OK(tti_scratch_query_all(b, &c, 1, &spent));
     assert_true(c.n_scratch == 0 && spent == 0);
-    T_NEAR(tti_scratch_beyond(&c, b, 0, 1, 1), 0, 0);
+    T_NEAR(tti_scratch_difference(&c, b, 0, 1, 1), 0, 0);
     tti_blueprint_destroy(b);
     tutti_job_destroy(job);
 }
@@ -59,17 +59,17 @@ T_CASE(parts_on_a_host_are) {
     double spent = -1;
     T_OK(tti_job_resolve(job, 4));
     T_OK(tti_blueprint_create(job, &b));
-    T_OK(tti_scratch_ask(b, &c, 0, &spent));
+    T_OK(tti_scratch_query_all(b, &c, 0, &spent));
     T_EQ(c.n_scratch, 0);
-    T_OK(tti_scratch_ask(b, &c, 1, &spent));
+    T_OK(tti_scratch_query_all(b, &c, 1, &spent));
     T_EQ(c.n_scratch, 3);
     assert_true(spent > 0 && c.scratch[0].plan == b->plan);
     assert_true(c.scratch[2].plan == tti_blueprint_plan(b, 2));
     c.scratch[0].bytes = 1000, c.scratch[1].bytes = 300, c.scratch[2].bytes = 2000;
-    T_NEAR(tti_scratch_beyond(&c, b, 0, 4, 2), 4 * 300 - 2 * 1000, 0);
-    T_NEAR(tti_scratch_beyond(&c, b, 1, 1, 1), 1000, 0);
+    T_NEAR(tti_scratch_difference(&c, b, 0, 4, 2), 4 * 300 - 2 * 1000, 0);
+    T_NEAR(tti_scratch_difference(&c, b, 1, 1, 1), 1000, 0);
     c.n_scratch = 2;
-    T_NEAR(tti_scratch_beyond(&c, b, 1, 1, 1), 0, 0);
+    T_NEAR(tti_scratch_difference(&c, b, 1, 1, 1), 0, 0);
     tti_blueprint_destroy(b);
     tutti_job_destroy(job);
 }

@@ -17,7 +17,7 @@ static tti_server_sim sim(tti_server_sim_desc desc) {
     tti_server_sim reported;
     double one = 1;
     if (desc.speeds.n == 0) desc.speeds = (tti_speeds){1, &one};
-    if (desc.apart == 0) desc.apart = 1;
+    if (desc.replica_stride == 0) desc.replica_stride = 1;
     if (desc.n_servers == 0) desc.n_servers = 1;
     T_OK(tti_server_sim_run(&desc, &reported));
     return reported;
@@ -38,7 +38,7 @@ T_CASE(a_worker_alone) {
     near(p.step_s, 6, 0.01);
     near(p.wait_s, 3, 0.02);
     near(p.thread_busy, 0.5, 0.02);
-    assert_true(p.stale_mean == 0 && p.stale_most == 0 && p.link_busy == 0 && p.sent[0] == 0);
+    assert_true(p.stale_mean == 0 && p.stale_max == 0 && p.link_busy == 0 && p.sent[0] == 0);
 }
 
 /* Nobody waits, and each lacks what the others have made meanwhile. */
@@ -53,7 +53,7 @@ T_CASE(workers_alike) {
                                                  .update_s = 1e-6});
     near(p.step_s, 1, 0.01);
     near(p.stale_mean, 7, 0.01);
-    assert_true(p.stale_most > 7 && p.stale_most < 16 && p.stale[0] == 0);
+    assert_true(p.stale_max > 7 && p.stale_max < 16 && p.stale[0] == 0);
     near(p.sent[0], 7e3, 1e-9);
 }
 
@@ -111,7 +111,7 @@ T_CASE(less_of_a_gradient_travels) {
                                 .compute_s = 0.001,
                                 .update_s = 1e-6};
     tti_server_sim whole = sim(desc);
-    desc.of_grads = 0.5;
+    desc.gradient_ratio = 0.5;
     near(sim(desc).step_s / whole.step_s, 1.5 / 2, 0.03);
     desc.n_servers = 2;
     near(sim(desc).sent[1], 0.75e9, 1e-9);
@@ -131,7 +131,7 @@ T_CASE(the_bound_holds_back) {
         desc.staleness = s;
         tti_server_sim p = sim(desc);
         near(p.step_s, 2 * 10.0 / (double)(s + 2), 0.05);
-        T_EQ(p.stale_most, s + 1);
+        T_EQ(p.stale_max, s + 1);
     }
     desc.staleness = TTI_UNBOUNDED;
     near(sim(desc).step_s, 2 * 10.0 / 11, 0.03);
@@ -158,7 +158,7 @@ T_CASE(copies_of_a_divided_model) {
     tti_network n = network_of("host: {size: 8}\nrack: {size: 4}\n");
     tti_server_sim p = sim((tti_server_sim_desc){.network = &n,
                                                  .n_workers = 4,
-                                                 .apart = 4,
+                                                 .replica_stride = 4,
                                                  .staleness = TTI_UNBOUNDED,
                                                  .n_bytes = 1e6,
                                                  .compute_s = 1,
@@ -192,7 +192,7 @@ T_CASE(speeds) {
         T_FAILS(tti_speeds_parse(bad[i], &s), TUTTI_E_CONFIG, "numbers");
     tti_network n = wide();
     tti_server_sim reported;
-    tti_server_sim_desc desc = {.network = &n, .n_workers = TTI_MAX_PLAYED + 1};
+    tti_server_sim_desc desc = {.network = &n, .n_workers = TTI_MAX_SIMULATED + 1};
     T_FAILS(tti_server_sim_run(&desc, &reported), TUTTI_E_CONFIG, "one by one");
 }
 

@@ -32,7 +32,7 @@ static tti_stage_sim sim(const double cost[STAGES], int n_micro_groups, double l
                                                  .n_compute_threads = 2,
                                                  .slot_s = slot_s,
                                                  .latency_s = latency_s,
-                                                 .message_s_of_byte = s_of_byte},
+                                                 .s_per_byte = s_of_byte},
                            &seen));
     return seen;
 }

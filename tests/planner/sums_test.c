@@ -31,7 +31,7 @@ static double instr_s(const tti_sums *sums, const tti_network *n, tti_instr_kind
 T_CASE(parts_go_one_way_at_a_time) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums parts = {.zero = 3, .of_sum = 1};
+    tti_sums parts = {.zero = 3, .reduced_share = 1};
     double sent[TTI_N_LEVELS] = {0}, once = 6e9 / 100e9 + 1e9 / 10e9;
     near(instr_s(&parts, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_TREE, sent), once);
     near(sent[0], 6e9);
@@ -48,7 +48,7 @@ T_CASE(parts_go_one_way_at_a_time) {
 T_CASE(parts_of_what_is_compressed) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums half = {.zero = 1, .of_sum = 0.5};
+    tti_sums half = {.zero = 1, .reduced_share = 0.5};
     double sent[TTI_N_LEVELS] = {0}, once = 6e9 / 100e9 + 1e9 / 10e9;
     near(instr_s(&half, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_ROUNDED, sent), once / 2);
     near(sent[0], 3e9);
@@ -61,7 +61,7 @@ T_CASE(parts_of_what_is_compressed) {
 T_CASE(pairs_go_to_each) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums pairs = {.of_pairs = 0.5};
+    tti_sums pairs = {.pair_share = 0.5};
     double sent[TTI_N_LEVELS] = {0};
     near(instr_s(&pairs, &n, TTI_ALL_REDUCE, TTI_REDUCE_COMPRESS, sent),
          12e9 / 100e9 + 16e9 / 10e9);
@@ -72,7 +72,7 @@ T_CASE(pairs_go_to_each) {
 T_CASE(half_of_the_bytes) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums whole = {.of_sum = 1}, half = {.of_sum = 0.5};
+    tti_sums whole = {.reduced_share = 1}, half = {.reduced_share = 0.5};
     double a[TTI_N_LEVELS] = {0}, b[TTI_N_LEVELS] = {0};
     near(instr_s(&whole, &n, TTI_ALL_REDUCE, TTI_REDUCE_TREE, a),
          2 * instr_s(&half, &n, TTI_ALL_REDUCE, TTI_REDUCE_ROUNDED, b));
@@ -84,7 +84,7 @@ T_CASE(half_of_the_bytes) {
 T_CASE(averages_are_whole) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums local = {.of_sum = 0.5};
+    tti_sums local = {.reduced_share = 0.5};
     double sent[TTI_N_LEVELS] = {0};
     near(instr_s(&local, &n, TTI_AVERAGE, TTI_REDUCE_TREE, sent), 2 * (6e9 / 100e9 + 1e9 / 10e9));
     near(sent[0], 12e9);
@@ -95,7 +95,7 @@ T_CASE(averages_are_whole) {
 T_CASE(a_few_servers) {
     T_UNUSED;
     tti_network n = network();
-    tti_sums sums = {.n_servers = 1, .of_sum = 1};
+    tti_sums sums = {.n_servers = 1, .reduced_share = 1};
     double sent[TTI_N_LEVELS] = {0}, none[TTI_N_LEVELS] = {0};
     double one = 24e9 / 100e9 + 8e9 / 10e9, all = 6e9 / 100e9 + 1e9 / 10e9;
     near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_TREE, none), one);
@@ -103,9 +103,9 @@ T_CASE(a_few_servers) {
     near(sent[0], 24e9);
     near(sent[1], 8e9);
     assert_true(none[0] == 0);
-    sums.of_sum = 0.5;
+    sums.reduced_share = 0.5;
     near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_ROUNDED, none), one / 2);
-    sums.of_sum = 1;
+    sums.reduced_share = 1;
     sums.n_servers = 64;
     near(instr_s(&sums, &n, TTI_REDUCE_SCATTER, TTI_REDUCE_TREE, sent), all);
 }
