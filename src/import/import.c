@@ -1,4 +1,4 @@
-/* import.c - a model file as the trainer sees it: opened, described, built into graphs, loaded. */
+/* import.c - opens model files, describes them, builds graphs from them and loads their tensors. */
 #include "import/import.h"
 
 #include <fcntl.h>
@@ -20,16 +20,16 @@ enum { MAX_OUTPUT_NAME = 200 };
 
 struct tti_import {
     tti_program_file *program;
-    int n_inputs, n_outputs; /* of the user */
+    int n_inputs, n_outputs; /* inputs and outputs of forward() */
     const char **outputs;    /* [n_outputs]: their names */
 };
 
 /* ---- operators ---- */
 
 typedef struct op_count {
-    const char *target, *module; /* module: the first that calls it */
+    const char *target, *module; /* module: the first one that calls the operator */
     int n;
-    bool known, always; /* always: some call is not inside a branch, which may not be taken */
+    bool known, always; /* always: some call is outside of branches, so it is certainly executed */
 } op_count;
 
 typedef struct op_counts {
@@ -83,7 +83,7 @@ static tutti_status count_operators(const tti_program_file *p, op_counts *out) {
     return out->failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", p->path) : TUTTI_OK;
 }
 
-/* All that are not known, at once. */
+/* Reports all unsupported operators in one message. */
 static tutti_status check_operators(const tti_program_file *p) {
     op_counts counts;
     int n_unknown = 0;
@@ -105,14 +105,15 @@ static tutti_status check_operators(const tti_program_file *p) {
 
 /* ---- opening ---- */
 
-/* The first n outputs do not have that name already. */
+/* True if none of the first n outputs has that name. */
 static bool is_free(const tti_import *m, int n, const char *name) {
     for (int i = 0; i < n; i++)
         if (strcmp(m->outputs[i], name) == 0) return false;
     return true;
 }
 
-/* Output i is called output_i if it has no name, or that of another. */
+/* Names the outputs. Output i is called output_i if it has no name or the name of another
+ * output. */
 static tutti_status name_outputs(tti_import *m) {
     tti_program_file *p = m->program;
     m->outputs = tti_arena_alloc(&p->arena, ((size_t)m->n_outputs + 1) * sizeof *m->outputs);
@@ -159,7 +160,7 @@ static tutti_status wrap(tti_program_file *program, tti_import **out) {
     return st;
 }
 
-/* By the first bytes; where they say nothing, by the name. */
+/* Decides by the first bytes or, if these are ambiguous, by the file name. */
 static bool is_onnx(const char *path) {
     unsigned char first[4] = {0};
     size_t n_name = strlen(path);
@@ -250,7 +251,7 @@ static int find_tensor(const tti_program_file *p, const char *name) {
     return -1;
 }
 
-/* The elements of a tensor, as f32 or as i64. */
+/* Loads the elements of a tensor as f32 or as i64. */
 static tutti_status load(const tti_program_file *p, const tti_input_spec *spec, tutti_dtype dtype,
                          void *dst) {
     size_t n = (size_t)tti_import_n_elems(&spec->shape);
@@ -287,7 +288,7 @@ tutti_status tti_import_load(const tti_import *m, const tti_import_wanted *wante
 
 /* ---- state_dict ---- */
 
-/* Tensor i of the state_dict; *n counts them where i is -1. */
+/* Returns tensor i of the state_dict; i -1: sets *n to their number. */
 static const tti_input_spec *state_spec(const tti_program_file *p, int i, int *n) {
     *n = 0;
     for (int k = 0; k < p->main.n_inputs; k++) {
@@ -342,7 +343,7 @@ tutti_status tti_import_read_state(const tti_import *m, int i, void *dst) {
     return load(m->program, spec, tti_elem_is_float(spec->elem) ? TUTTI_F32 : TUTTI_I64, dst);
 }
 
-/* ---- for people ---- */
+/* ---- description ---- */
 
 static void add_shape(tti_str *out, const tti_input_spec *spec) {
     tti_str_printf(out, "%s[", tti_elem_text(spec->elem));

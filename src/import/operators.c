@@ -53,7 +53,7 @@ static const tti_operator *find(const char *target) {
     return found ? *found : NULL;
 }
 
-/* "aten.add_.Tensor" is "aten.add.Tensor" in place. */
+/* Finds the row of a target. "aten.add_.Tensor" is "aten.add.Tensor" in place. */
 const tti_operator *tti_operator_find(const char *target, bool *in_place) {
     char plain[MAX_TARGET];
     const tti_operator *row = find(target);

@@ -1,11 +1,12 @@
-/* operators_page.c - the page of all operators that model files may have, docs/operators.md. */
+/* operators_page.c - generates docs/operators.md, the page of all operators that model files may
+ * use. */
 #include <string.h>
 
 #include "base/error.h"
 #include "import/import.h"
 #include "import/operators.h"
 
-/* Cases that a row refuses, for the column of limits. */
+/* Cases that operators refuse, for the column of limits. */
 static const struct {
     const char *target, *text;
 } limits[] = {
@@ -41,7 +42,7 @@ static const char *limit_of(const char *target) {
     return NULL;
 }
 
-/* The signature without what is ignored: "self other alpha=1". */
+/* Appends a signature without ignored arguments: "self other alpha=1". */
 static void add_arguments(tti_str *out, const char *signature) {
     const char *between = "";
     for (const char *p = signature; *p;) {

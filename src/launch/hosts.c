@@ -28,7 +28,7 @@ enum {
 };
 
 struct tti_hosts {
-    tti_host_place place;
+    tti_host_offset place;
     char host[256], token[256], run_dir[TTI_HOST_TEXT_BYTES];
     int port;
     unsigned char job[32], run[32];
@@ -64,7 +64,7 @@ static tutti_status refuse_counts(const char *text) {
                     text, TTI_MAX_HOST_WORKERS, TTI_MAX_WORLD_SIZE);
 }
 
-static tutti_status read_counts(const char *text, tti_host_place *out) {
+static tutti_status read_counts(const char *text, tti_host_offset *out) {
     const char *p = text;
     size_t most = 1;
     for (const char *c = text; *c; c++) most += *c == ',';
@@ -82,7 +82,7 @@ static tutti_status read_counts(const char *text, tti_host_place *out) {
     }
 }
 
-static tutti_status find_node(const char *node, const char *nodes, tti_host_place *out) {
+static tutti_status find_node(const char *node, const char *nodes, tti_host_offset *out) {
     char *end;
     long n = strtol(node, &end, 10);
     if (end == node || *end || n < 0 || n >= out->n_nodes)
@@ -99,16 +99,16 @@ static tutti_status find_node(const char *node, const char *nodes, tti_host_plac
     return TUTTI_OK;
 }
 
-void tti_host_place_free(tti_host_place *place) {
+void tti_host_place_free(tti_host_offset *place) {
     free(place->n_workers);
-    *place = (tti_host_place){0};
+    *place = (tti_host_offset){0};
 }
 
-tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_place *out) {
+tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_offset *out) {
     const tti_environment env = {get, user};
     const char *nodes = tti_env_look(&env, "TUTTI_NODES"),
                *node = tti_env_look(&env, "TUTTI_NODE_RANK");
-    *out = (tti_host_place){0};
+    *out = (tti_host_offset){0};
     if (!nodes && !node) return TUTTI_OK;
     if (!nodes || !node)
         return tti_fail(TUTTI_E_CONFIG,
@@ -618,13 +618,13 @@ static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout
 /* Hosts that are started with other numbers of workers, or another version, differ too. */
 static void name_job(const tti_hosts_desc *desc, unsigned char out[32]) {
     unsigned char parts[96] = TUTTI_VERSION;
-    const tti_host_place *place = &desc->place;
+    const tti_host_offset *place = &desc->place;
     tti_sha256(desc->job, strlen(desc->job), parts + 32);
     tti_sha256(place->n_workers, (size_t)place->n_nodes * sizeof *place->n_workers, parts + 64);
     tti_sha256(parts, sizeof parts, out);
 }
 
-static bool alloc_lists(tti_hosts *h, const tti_host_place *place) {
+static bool alloc_lists(tti_hosts *h, const tti_host_offset *place) {
     size_t n = (size_t)place->n_nodes;
     h->most_parked = 64 + 4 * place->n_nodes;
     h->place.n_workers = calloc(n, sizeof *h->place.n_workers);
@@ -636,7 +636,7 @@ static bool alloc_lists(tti_hosts *h, const tti_host_place *place) {
     return has_table && h->place.n_workers && h->hosts && h->probes && h->tried_ns && h->parked;
 }
 
-static tutti_status make_lists(tti_hosts *h, const tti_host_place *place) {
+static tutti_status make_lists(tti_hosts *h, const tti_host_offset *place) {
     h->listener = -1;
     for (int i = 0; i < N_PENDING; i++) h->pending[i].fd = -1;
     h->place = *place;
@@ -699,7 +699,7 @@ void tti_hosts_close(tti_hosts *h) {
     free(h);
 }
 
-const tti_host_place *tti_hosts_place(const tti_hosts *h) { return &h->place; }
+const tti_host_offset *tti_hosts_place(const tti_hosts *h) { return &h->place; }
 const char *tti_hosts_run_dir(const tti_hosts *h) { return h->run_dir; }
 const char *tti_hosts_token(const tti_hosts *h) { return h->token; }
 tti_host *tti_hosts_get(tti_hosts *h, int node) { return &h->hosts[node]; }

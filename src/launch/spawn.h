@@ -15,10 +15,10 @@ typedef struct tti_spawn_fd {
 } tti_spawn_fd;
 
 typedef struct tti_spawn_desc {
-    char *const *argv;                  /* NULL-terminated; argv[0] is looked up in PATH */
-    int rank, n_ranks;                  /* on this host */
-    const struct tti_host_place *place; /* of a run on several hosts; NULL: one host */
-    int restart;                        /* how many times the workers were started before */
+    char *const *argv;                   /* NULL-terminated; argv[0] is looked up in PATH */
+    int rank, n_ranks;                   /* on this host */
+    const struct tti_host_offset *place; /* of a run on several hosts; NULL: one host */
+    int restart;                         /* how many times the workers were started before */
     int joins;               /* TUTTI_JOINS: its slot + 1, if it joins workers that train; 0 */
     int out_fd, err_fd;      /* become 1 and 2 */
     const tti_spawn_fd *fds; /* close-on-exec is lifted for this worker only */

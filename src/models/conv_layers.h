@@ -14,7 +14,7 @@ typedef struct tti_conv_norm {
     int64_t n_out, kernel;
     int64_t stride, groups;    /* 0: 1 */
     tti_activation activation; /* NULL: none */
-    double eps, momentum;      /* of the batch norm; 0: 1e-5, 0.1 */
+    double eps, momentum;      /* of the batch norm; 0: the defaults 1e-5 and 0.1 */
     bool zero;                 /* the weight of the batch norm starts at zero */
 } tti_conv_norm;
 
@@ -47,7 +47,8 @@ tutti_value *tti_drop_branch(tutti_graph *g, tutti_value *x, const tutti_model_p
 tutti_value *tti_pool_features(tutti_graph *g, tutti_value *x, const tutti_model_params *params,
                                const char *dropout);
 
-/* Linear layer with weights normal with deviation 0.01 and bias zero. */
+/* A linear layer whose initial weights are normal with standard deviation 0.01, and whose bias is
+ * zero. */
 tutti_value *tti_linear_normal(tutti_graph *g, tutti_value *x, int64_t n_out, const char *name);
 
 /* The multiple of `step` that is nearest to n, at least step and not below 0.9 n. */

@@ -1,9 +1,9 @@
-/* convnext.c - convolutional networks in the form of transformers (Liu et al. 2022, version 1):
- * x [N,C,H,W] -> logits [N,n_classes].
+/* convnext.c - ConvNeXt, convolutional networks structured like transformers (Liu et al. 2022,
+ * version 1): x [N,C,H,W] -> logits [N,n_classes].
  *
- * Names and initial values are torchvision's.  Weights of timm, of Hugging Face's
- * ConvNextForImageClassification and of the authors are found by the lists below.  The part of a
- * block after the depthwise convolution computes on [N,H,W,C]. */
+ * Names and initial values are torchvision's. The lists below map weight names of timm, of Hugging
+ * Face's ConvNextForImageClassification and of the authors. Layers of a block after the depthwise
+ * convolution compute on [N,H,W,C]. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -79,8 +79,8 @@ typedef struct convnext {
     tutti_graph *g;
     const tutti_model_params *p;
     tti_model_size size;
-    tutti_norm_desc norm;  /* of all but the last, as in transformers */
-    int64_t n_done, n_all; /* blocks over all stages */
+    tutti_norm_desc norm;  /* all norms but the last one, as in transformers */
+    int64_t n_done, n_all; /* number of blocks built, and in all stages */
 } convnext;
 
 static tutti_value *to_last(const convnext *m, tutti_value *x) {
@@ -91,7 +91,7 @@ static tutti_value *to_first(const convnext *m, tutti_value *x) {
     return tutti_permute(m->g, x, (int[]){0, 3, 1, 2}, 4);
 }
 
-/* Norm of the channels of x[N,C,H,W]. */
+/* Layer norm over the channels of x[N,C,H,W]. */
 static tutti_value *norm2d(const convnext *m, tutti_value *x, const char *name) {
     return to_first(m, tutti_layer_norm(m->g, to_last(m, x), &m->norm, name));
 }

@@ -1,13 +1,13 @@
 /* densenet.c - DenseNet-BC (Huang et al. 2017): every layer reads the outputs of all layers before
  * it in its block.  x: [N,C,H,W] -> logits [N,n_classes].
  *
- * Names and initial values are torchvision's.  Dropout follows every layer, as there.  For small
- * images the first layer is 3x3 without stride, and there is no max-pool. */
+ * Names and initial values are torchvision's. As in torchvision, dropout follows every layer. For
+ * small images the first layer is 3x3 without stride, and there is no max-pool. */
 #include <stdio.h>
 
 #include "models/conv_layers.h"
 
-/* torchvision's own files of 2017. */
+/* Names in torchvision's weight files of 2017. */
 static const tutti_weight_alias older[] = {{".norm1.", ".norm.1."},
                                            {".norm2.", ".norm.2."},
                                            {".conv1.", ".conv.1."},
@@ -59,7 +59,7 @@ static tutti_value *dense_layer(const net *m, tutti_value *x, int block, int lay
     return tutti_concat(m->g, (tutti_value *[]){x, y}, 2, 1);
 }
 
-/* Half the channels, half the height and width. */
+/* Halves the channels, the height and the width. */
 static tutti_value *transition(const net *m, tutti_value *x, int block) {
     if (!x) return NULL;
     char name[TTI_MODEL_NAME];

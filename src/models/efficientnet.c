@@ -9,8 +9,8 @@
 
 #include "models/conv_layers.h"
 
-/* timm names the parts of a block by what they do, and the first stage has no expansion.  Its
- * tf_efficientnet_* pad differently, so init_config.c refuses them. */
+/* timm names the parts of a block by function, and its first stage has no expansion. timm's
+ * tf_efficientnet_* models pad differently, so init_config.c refuses them. */
 static const tutti_weight_alias timm_first[] = {{"^features.1.", "blocks.0."},
                                                 {".block.0.0.", ".conv_dw."},
                                                 {".block.0.1.", ".bn1."},
@@ -70,9 +70,10 @@ static const stage v2_l[MAX_STAGES] = {
 
 typedef struct variant {
     const stage *stages;
-    int64_t first, last;  /* channels of the first layer, of the last one (0: 4 x the stages') */
+    int64_t first, last;  /* channels of the first layer, and of the last one (0: 4 x those of the
+                             last stage) */
     double width, depth;  /* factors */
-    double eps, momentum; /* of batch norms; 0: their defaults */
+    double eps, momentum; /* of batch norms; 0: the default */
 } variant;
 
 typedef struct net {

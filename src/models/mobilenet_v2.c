@@ -1,5 +1,5 @@
 /* mobilenet_v2.c - MobileNetV2 (Sandler et al. 2018): inverted residuals, which expand the
- * channels, convolve each alone and project them without activation.  x: [N,C,H,W] -> logits
+ * channels, apply a depthwise convolution and project without activation. x: [N,C,H,W] -> logits
  * [N,n_classes].
  *
  * Names, rounding of channels and initial values are torchvision's.  For small images the first
@@ -48,7 +48,7 @@ enum { FIRST = 32, LAST = 1280 };
 typedef struct stage {
     int64_t expand, n_out;
     int n_blocks;
-    int64_t stride; /* of the first block */
+    int64_t stride; /* stride of the first block */
 } stage;
 
 static const stage stages[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},

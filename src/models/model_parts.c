@@ -1,4 +1,4 @@
-/* model_parts.c - parts that several models of images share. */
+/* model_parts.c - functions that several image models share. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -75,7 +75,8 @@ enum { TTI_MODEL_STAGES = 4 };
 typedef struct tti_model_size {
     const char *name;
     int64_t n_layers, n_heads, width, context, vocabulary, mlp_width;
-    int64_t depths[TTI_MODEL_STAGES]; /* models with stages: blocks of each; width: of the first */
+    int64_t depths[TTI_MODEL_STAGES]; /* models with stages: number of blocks in each stage; width
+                                         is that of the first stage */
 } tti_model_size;
 
 /* Returns the row of that name (NULL: the first); NULL, with the reason stored in g, if there is
@@ -83,7 +84,7 @@ typedef struct tti_model_size {
 const tti_model_size *tti_model_find_size(tutti_graph *g, const char *model,
                                           const tti_model_size *sizes, const char *name);
 
-/* Returns whether the heads divide the width; if not, the reason is stored in g. */
+/* Returns true if the heads divide the width; otherwise stores the reason in g. */
 bool tti_model_check_heads(tutti_graph *g, const char *model, const tti_model_size *size);
 
 /* ---- language models ---- */
@@ -96,8 +97,8 @@ bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x
                          const tutti_model_params *params, const tti_model_size *sizes,
                          tti_model_size *out);
 
-/* Applies the activation of that name (NULL: `fallback`) to x.  An unknown name is a failure stored
- * in g. */
+/* Applies the activation with that name (NULL: `fallback`) to x. An unknown name is stored in g as
+ * an error. */
 tutti_value *tti_model_activate(tutti_graph *g, tutti_value *x, const char *name,
                                 const char *fallback);
 
@@ -112,7 +113,7 @@ const char *tti_layer_name(char text[TTI_MODEL_NAME], const char *prefix, int64_
 
 /* ---- models of images ---- */
 
-/* Returns whether x is f32[N,C,H,W]; if not, the reason is stored in g. */
+/* Returns true if x is f32[N,C,H,W]; otherwise stores the reason in g. */
 bool tti_model_check_images(tutti_graph *g, const char *model, const tutti_value *x);
 
 /* Like tti_model_find_size, for convnext and swin: with the values of params applied, in *out.
@@ -129,7 +130,7 @@ tutti_value *tti_model_drop_path(tutti_graph *g, tutti_value *x, const tutti_mod
 tutti_value *tti_model_dropout(tutti_graph *g, tutti_value *x, const tutti_model_params *params,
                                const char *name);
 
-/* A linear layer with normal initial weights of that deviation. */
+/* A linear layer whose initial weights are normal with that standard deviation. */
 tutti_value *tti_model_linear(tutti_graph *g, tutti_value *x, int64_t n_out, double deviation,
                               const char *name);
 

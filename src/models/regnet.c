@@ -1,8 +1,8 @@
 /* regnet.c - RegNet X and Y (Radosavovic et al. 2020): four stages of bottlenecks with grouped
  * convolutions; Y adds squeeze and excitation.  x: [N,C,H,W] -> logits [N,n_classes].
  *
- * Names and initial values are torchvision's; the tables hold the widths and depths that its
- * formulas give.  For small images the first layer has stride 1. */
+ * Names and initial values are torchvision's; the tables contain the widths and depths that its
+ * formulas give. For small images the first layer has stride 1. */
 #include <stdio.h>
 
 #include "models/conv_layers.h"

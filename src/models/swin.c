@@ -1,10 +1,10 @@
-/* swin.c - transformers with shifted windows (Liu et al. 2021, version 1): x [N,C,H,W] -> logits
- * [N,n_classes].
+/* swin.c - Swin, transformers with shifted windows (Liu et al. 2021, version 1): x [N,C,H,W] ->
+ * logits [N,n_classes].
  *
- * Names, initial values and the treatment of odd sizes are torchvision's.  Weights of timm and of
- * Hugging Face's SwinForImageClassification are found by the lists below.  Values between blocks
- * are [N,H,W,C].  Windows are the batch of the attention; parts of a shifted image that are not
- * adjacent in the original are separate segments of the attention. */
+ * Names, initial values and the treatment of odd sizes are torchvision's. The lists below map
+ * weight names of timm and of Hugging Face's SwinForImageClassification. Values between blocks are
+ * [N,H,W,C]. Windows are the batch of the attention; parts of a shifted image that are not adjacent
+ * in the original are separate segments of the attention. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ typedef struct swin {
     const tutti_model_params *p;
     tti_model_size size;
     tutti_norm_desc norm;
-    int64_t side;          /* of a window */
+    int64_t side;          /* side length of a window */
     int64_t n_done, n_all; /* blocks over all stages */
 } swin;
 
@@ -106,7 +106,7 @@ static grid grid_of(const swin *m, const tutti_value *x, int64_t heads, bool shi
 
 /* ---- windows ---- */
 
-/* Moves what is at `start` along axis to the front; the rest follows at the end. */
+/* Rolls x along axis, so that position `start` becomes the first one. */
 static tutti_value *roll(const swin *m, tutti_value *x, int axis, int64_t start) {
     if (start == 0 || !x) return x;
     int64_t n = tutti_value_type(x).shape.dim[axis];
@@ -141,9 +141,10 @@ static tutti_value *from_windows(const swin *m, tutti_value *x, const grid *a) {
     return x;
 }
 
-/* ---- which positions see each other ---- */
+/* ---- attention between positions of a window ---- */
 
-/* Position i of n in the shifted image: 0 in front of the last window, 1 in it, 2 moved to it. */
+/* Returns the part of position i of n in the shifted image: 0 before the last window, 1 in the last
+ * window, 2 moved into it from the other end. */
 static int part_of(int64_t i, int64_t n, int64_t side, int64_t shift) {
     return shift == 0 || i < n - side ? 0 : i < n - shift ? 1 : 2;
 }
@@ -161,7 +162,7 @@ static tutti_value *segments_of(const swin *m, tutti_value *windows, const grid 
     tutti_value *parts =
         tutti_constant_array(m->g, TUTTI_F32, &TUTTI_SHAPE(1, a->n_windows, area), part);
     free(part);
-    /* A zero for each position of the batch, which samples may divide. */
+    /* A zero for each position, computed from windows so that it has the batch dimension. */
     tutti_value *zero = tutti_slice(m->g, windows, 2, 0, 1);
     zero = tutti_reshape(m->g, zero, &TUTTI_SHAPE(a->n, a->n_windows, area));
     zero = tutti_keep(m->g, zero, tutti_constant(m->g, TUTTI_F32, &(tutti_shape){0}, 0));
@@ -232,7 +233,8 @@ static tutti_value *block(swin *m, tutti_value *x, int64_t heads, bool shifted,
 
 /* ---- stages ---- */
 
-/* Joins each 2x2 positions to one of twice the width; odd sizes get a zero at the end. */
+/* Merges each 2x2 positions into one with twice the width. Odd sizes are padded with zeros at the
+ * end. */
 static tutti_value *merge(const swin *m, tutti_value *x, const char *prefix) {
     char text[TTI_MODEL_NAME];
     tutti_type type = tutti_value_type(x);

@@ -3,8 +3,8 @@
  *
  * Names and initial values are those of milesial's Pytorch-UNet, whose weights are those of
  * torch.hub's unet_carvana: model.width channels in the first level (64), twice as many in each of
- * model.layers levels below (4).  Sizes need not be even: the result of an upsampling is padded to
- * the size of what it is joined with. */
+ * model.layers levels below (4). Sizes need not be even: an upsampled value is padded to the size
+ * of the value that it is concatenated with. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,7 +18,7 @@ typedef struct unet {
     const tutti_model_params *p;
 } unet;
 
-/* Two times a convolution of 3x3, batch norm and relu; prefix: "inc.". */
+/* Applies a 3x3 convolution, batch norm and relu twice; prefix: "inc.". */
 static tutti_value *double_conv(const unet *m, tutti_value *x, int64_t n_middle, int64_t n_out,
                                 const char *prefix) {
     char name[TTI_MODEL_NAME];
@@ -39,7 +39,7 @@ static tutti_value *down(const unet *m, tutti_value *x, int64_t n_out, int64_t l
     return double_conv(m, tutti_max_pool2d(m->g, x, 2), n_out, n_out, prefix);
 }
 
-/* Twice the size, and half the channels unless it is bilinear. */
+/* Doubles the size, and halves the channels unless it is bilinear. */
 static tutti_value *enlarge(const unet *m, tutti_value *x, int64_t level) {
     static const tutti_init uniform = {.kind = TUTTI_INIT_FAN_IN_UNIFORM};
     char name[TTI_MODEL_NAME];
@@ -56,7 +56,7 @@ static tutti_value *enlarge(const unet *m, tutti_value *x, int64_t level) {
     return tutti_conv_transpose2d_of(m->g, x, w, b, &(tutti_window){.stride = {2, 2}}, NULL);
 }
 
-/* Pads x to the size of like, half of it in front. */
+/* Pads x to the size of `like`, with half of the padding in front. */
 static tutti_value *pad_to(const unet *m, tutti_value *x, const tutti_value *like) {
     tutti_type want = tutti_value_type(like);
     for (int axis = 2; axis < 4 && x; axis++) {
@@ -66,11 +66,11 @@ static tutti_value *pad_to(const unet *m, tutti_value *x, const tutti_value *lik
     return x;
 }
 
-/* x[N,n_in,..] of the level below, joined with `beside` of this level. */
-static tutti_value *up(const unet *m, tutti_value *x, tutti_value *beside, int64_t n_out,
+/* Upsamples x[N,n_in,..] of the level below and concatenates it with `skip` of this level. */
+static tutti_value *up(const unet *m, tutti_value *x, tutti_value *skip, int64_t n_out,
                        int64_t level) {
     char prefix[TTI_MODEL_NAME];
-    tutti_value *both[] = {beside, pad_to(m, enlarge(m, x, level), beside)};
+    tutti_value *both[] = {skip, pad_to(m, enlarge(m, x, level), skip)};
     x = tutti_concat(m->g, both, 2, 1);
     if (!x) return NULL;
     int64_t n_joined = tutti_value_type(x).shape.dim[1];

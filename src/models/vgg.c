@@ -1,9 +1,8 @@
 /* vgg.c - stacks of 3x3 convolutions (Simonyan & Zisserman 2014).  x: [N,C,H,W] -> logits
  * [N,n_classes]; H and W at least 32.
  *
- * Numbers in names are those of torchvision's nn.Sequential, where relu, pooling and dropout are
- * counted too: features.0, features.3, ...; classifier.0, .3, .6.  Initial values are
- * torchvision's. */
+ * Names have the indices of torchvision's nn.Sequential, which also counts relu, pooling and
+ * dropout: features.0, features.3, ...; classifier.0, .3, .6. Initial values are torchvision's. */
 #include <stdio.h>
 
 #include "models/models.h"

@@ -1,8 +1,8 @@
 /* vit.c - vision transformers (Dosovitskiy et al. 2020): x [N,C,H,W] -> logits [N,n_classes].
  *
- * Names and initial values are torchvision's.  Weights of timm and of Hugging Face's
- * ViTForImageClassification are found by the lists below.  The class token and the positions have
- * no weight decay. */
+ * Names and initial values are torchvision's. The lists below map weight names of timm and of
+ * Hugging Face's ViTForImageClassification. The class token and the positions have no weight
+ * decay. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -32,7 +32,7 @@ static const char *look(void *user, const char *name) {
 
 static void places_are_read(void **state) {
     (void)state;
-    tti_host_place place;
+    tti_host_offset place;
     T_OK(tti_host_place_find(look, &(variables){NULL, NULL}, &place));
     T_EQ(place.n_nodes, 0);
     T_OK(tti_host_place_find(look, &(variables){"3,1,2", "2"}, &place));

@@ -1,10 +1,11 @@
-/* aten.h - the operators of PyTorch, and what other operators use of them. */
+/* aten.h - the PyTorch operators, and functions that several of them use. A comment such as "self
+ * dim index" above an operator's function lists its arguments in order. */
 #ifndef TTI_IMPORT_ATEN_H
 #define TTI_IMPORT_ATEN_H
 
 #include "import/graph/building.h"
 
-/* Rows by family, each ended by one without a target. */
+/* Tables of rows, one for each family; a row without a target ends each table. */
 extern const tti_operator tti_operators_attention[], tti_operators_complex[],
     tti_operators_composed[], tti_operators_divide[], tti_operators_einsum[],
     tti_operators_functions[], tti_operators_host[], tti_operators_index[], tti_operators_layers[],
@@ -13,52 +14,52 @@ extern const tti_operator tti_operators_attention[], tti_operators_complex[],
     tti_operators_reduce[], tti_operators_repeat[], tti_operators_resize[], tti_operators_shape[],
     tti_operators_volume[];
 
-/* Arguments of layers as values, f32: a weight or a bias is NULL if it is None. */
+/* Read a layer's argument as an f32 value; a weight or bias that is None is NULL. */
 tutti_value *tti_weight_at(tti_building *b, const tti_call *c, int k);
 tutti_value *tti_float_at(tti_building *b, const tti_call *c, int k);
-/* The result of a call whose argument 0 is the samples'. */
+/* Sets the result of a call whose argument 0 has the samples. */
 void tti_set_result_like(tti_building *b, const tti_call *c, tutti_value *value);
 
-/* Builds a row whose formula is in as (aten_formula.c). */
+/* Builds a row whose member `as` is a formula (aten_formula.c). */
 void tti_build_formula(tti_building *b, const tti_call *c);
 
-/* floor of uniform numbers plus a share: 1 with that probability, else 0. */
+/* Sets the floor of uniform random numbers plus a probability: 1 with that probability, else 0. */
 void tti_set_floor_of_noise(tti_building *b, const tti_operand *x, tti_operand *out);
 
-/* The result of a function of two operands by elements, with numpy's broadcasting. */
+/* Sets the result of an element-wise function of two operands, with numpy's broadcasting. */
 void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
                   const tti_operand *x, const tti_operand *y);
-/* The same of host tensors and numbers, computed; elem NONE: by promotion. */
+/* Computes f of two host tensors or numbers element-wise. elem NONE: by type promotion. */
 void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
                    double (*f)(double, double), tti_operand *out);
-/* The operators of Python on sizes: the f2 of their row. */
+/* Applies Python's operators to sizes, with f2 of the row. */
 void tti_fold_numbers(tti_building *b, const tti_call *c);
-/* floor(x / y), and x minus y times it, as Python's // and %. */
+/* floor(x / y), and x - y * floor(x / y), like Python's // and %. */
 double tti_floor_quotient(double x, double y);
 double tti_floor_remainder(double x, double y);
-/* The elements of x, of which view has them unless x is a number. */
+/* Iterates over the elements of view, or repeats x if it is a number. */
 tti_host_walk tti_elements(const tti_operand *x, const tti_host *view);
-/* 1 where x is not 0, else 0; dimensions of equal elements may be 1. */
-tutti_value *tti_truth(tti_building *b, const tti_operand *x);
+/* Returns 1 for nonzero elements of x, else 0; dimensions with equal elements may be 1. */
+tutti_value *tti_nonzero(tti_building *b, const tti_operand *x);
 
 tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q);
 
-/* Rows in an order (aten_order.c), and the use of them by operators (ordered). */
+/* Member `ordered` of rows that accept virtually sorted arguments (aten_order.c). */
 bool tti_index_ordered(tti_building *b, const tti_call *c);
 bool tti_argsort_ordered(tti_building *b, const tti_call *c);
 bool tti_cumsum_ordered(tti_building *b, const tti_call *c);
 
-/* The dimension of x that is the batch; -1: none is, or it is not known (aten_repeat.c). */
-/* Notes that the result is a view of all elements of argument 0, so that a write reaches them. */
-void tti_note_whole(const tti_building *b, const tti_call *c);
-
+/* Records that the result is a view of all elements of argument 0, so that a write to it changes
+ * argument 0. */
+void tti_record_whole_view(const tti_building *b, const tti_call *c);
+/* The dimension of x that is the batch; -1: none, or it is unknown (aten_repeat.c). */
 int tti_batch_dim_of(tti_building *b, const tti_operand *x);
 
-/* Elements put to places of a constant (aten_scatter.c). */
+/* Write elements to indices of a constant (aten_scatter.c). */
 void tti_fold_scatter(tti_building *b, const tti_call *c);
 void tti_fold_scatter_add(tti_building *b, const tti_call *c);
 void tti_fold_scatter_reduce(tti_building *b, const tti_call *c);
-void tti_scatter_reduce(tti_building *b, const tti_call *c); /* the same of values of the graph */
+void tti_scatter_reduce(tti_building *b, const tti_call *c); /* the same for graph values */
 /* index_put with indices ids [n] of dimensions first .. first + n - 1. */
 void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids, int first, int n);
 
@@ -67,31 +68,32 @@ typedef struct tti_dilated_window {
     int64_t kernel, stride, pad, dilation;
 } tti_dilated_window;
 
-/* x with the elements of all windows along dim side by side, and *w then without a dilation. */
-void tti_lay_windows(tti_building *b, tti_operand *x, int dim, tti_dilated_window *w,
-                     bool rounds_up);
+/* Lays the elements of all windows along dim next to each other in x, and removes the dilation from
+ * *w. */
+void tti_unfold_windows(tti_building *b, tti_operand *x, int dim, tti_dilated_window *w,
+                        bool rounds_up);
 
-/* x at ids along dimension 0, where ids name each row the same number of times, in order; false:
- * they do not, and nothing was done. */
+/* Selects rows ids of x if ids contain each row equally often and in order. False: they do not, and
+ * nothing was done. */
 bool tti_repeat_each(tti_building *b, const tti_operand *x, const tti_operand *ids,
                      tti_operand *out);
 
-/* Interpolation along a dimension (aten_resize.c): x at places [n]; x times a matrix [n_out, n];
- * the kernel of a cubic at a distance. */
+/* Interpolation along a dimension (aten_resize.c). Gather selects indices [n]; weigh multiplies by
+ * a matrix [n_out, n]; cubic_weight is the cubic kernel at a distance. */
 tutti_value *tti_gather_along(tti_building *b, tutti_value *x, int dim, const int32_t *places,
                               int64_t n);
 tutti_value *tti_weigh_along(tti_building *b, tutti_value *x, int dim, const float *matrix,
                              int64_t n_out);
 double tti_cubic_weight(double distance, double a);
 
-/* Shapes of operands of both kinds. */
+/* Reshape, permute and slice graph values and host tensors. */
 void tti_do_reshape(tti_building *b, const tti_operand *x, const tutti_shape *to, tti_operand *out);
 void tti_do_permute(tti_building *b, const tti_operand *x, const int *perm, tti_operand *out);
 void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start, int64_t len,
                   int64_t step, tti_operand *out);
 
-/* Rows of the tables of operators: one function for values of the graph and of the host; a formula
- * of other operators (aten_formula.c); another name of an operator. */
+/* Macros for rows: one function for graph values and host tensors; a formula of other operators
+ * (aten_formula.c); another name of an operator. */
 #define TTI_BOTH(op, args, fn) \
     { .target = "aten." op, .signature = args, .build = fn, .fold = fn }
 #define TTI_FORMULA(op, args, text)                                          \

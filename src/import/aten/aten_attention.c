@@ -7,7 +7,7 @@
 
 /* ---- products ---- */
 
-/* Dimensions in front of the matrix, as numpy broadcasts them. */
+/* Broadcasts the leading dimensions, those before the matrix, by numpy's rule. */
 static bool lead_shape(tti_building *b, const tutti_shape *x, const tutti_shape *y,
                        tutti_shape *out) {
     tutti_shape p = *x, q = *y;
@@ -15,7 +15,7 @@ static bool lead_shape(tti_building *b, const tutti_shape *x, const tutti_shape 
     return tti_host_broadcast(b, &p, &q, out);
 }
 
-/* value with the leading dimensions `lead` in front of its matrix. */
+/* Broadcasts value to the leading dimensions `lead`. */
 static tutti_value *with_lead(tti_building *b, tutti_value *value, const tutti_shape *lead) {
     tutti_shape own = tutti_value_type(value).shape, to = *lead;
     if (own.n_dims < 2) return value;
@@ -25,7 +25,7 @@ static tutti_value *with_lead(tti_building *b, tutti_value *value, const tutti_s
     return same ? value : tutti_broadcast_to(tti_graph_of(b), value, &to);
 }
 
-/* The dimension of x that is the batch, if it lies between the first and the last; else 0. */
+/* Returns the dimension of x that is the batch, if it is neither the first nor the last; else 0. */
 static int batch_inside(tti_building *b, const tutti_value *x) {
     const tutti_batch at = tti_batch_of(b, x);
     int n_dims = tutti_value_type(x).shape.n_dims, found = 0;
@@ -34,7 +34,7 @@ static int batch_inside(tti_building *b, const tutti_value *x) {
     return found;
 }
 
-/* x with dimension from at place to. */
+/* Moves dimension `from` of x to position `to`. */
 static tutti_value *move_dim(tti_building *b, tutti_value *x, int from, int to) {
     int perm[TUTTI_MAX_DIMS], n_dims = tutti_value_type(x).shape.n_dims;
     for (int d = 0, k = 0; d < n_dims; d++) {
@@ -44,9 +44,8 @@ static tutti_value *move_dim(tti_building *b, tutti_value *x, int from, int to) 
     return tutti_permute(tti_graph_of(b), x, perm, n_dims);
 }
 
-/* p[..,M,K] q[..,K,N], without the rows that are padding where K is of samples.  The gradient of
- * one matrix for all rows joins the rows, which leaves them divisible where the samples come first.
- */
+/* p[..,M,K] q[..,K,N], without padding rows if K counts samples. The gradient of one matrix for all
+ * rows merges the rows; they stay divisible between workers if samples come first. */
 tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q) {
     int np = tutti_value_type(p).shape.n_dims, nq = tutti_value_type(q).shape.n_dims;
     if (!tti_good(b) || np < 2 || nq < 2) return tutti_matmul(tti_graph_of(b), p, q);
@@ -60,11 +59,12 @@ tutti_value *tti_product(tti_building *b, tutti_value *p, tutti_value *q) {
     return tutti_matmul(tti_graph_of(b), p, q);
 }
 
-/* An operand beside one of samples, whose value is other: its first dimension counts samples only
- * where other has them too.  The heads of a matrix may be as many as the samples. */
-static tutti_value *value_beside(tti_building *b, const tti_operand *x, const tutti_value *other) {
+/* The value of an operand of a product with `other`, which has samples. Its first dimension counts
+ * samples only if that of `other` does: a matrix may have as many heads as there are samples. */
+static tutti_value *value_for_product(tti_building *b, const tti_operand *x,
+                                      const tutti_value *other) {
     tutti_shape own = tti_shape_of(x), shape = other ? tutti_value_type(other).shape : own;
-    int at = shape.n_dims - own.n_dims; /* of the other's dimensions */
+    int at = shape.n_dims - own.n_dims; /* in the dimensions of other */
     if (!tti_good(b)) return NULL;
     const tutti_batch samples = tti_batch_of(b, other);
     bool is_known = samples.n > 0 && !samples.mixed_by && own.n_dims > 0;
@@ -77,11 +77,11 @@ static tutti_value *value_beside(tti_building *b, const tti_operand *x, const tu
 static tutti_value *product(tti_building *b, const tti_operand *x, const tti_operand *y) {
     tutti_value *p = NULL, *q = NULL;
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), lead;
-    bool shared = sy.n_dims == 2; /* one matrix for all */
+    bool shared = sy.n_dims == 2; /* one matrix for all rows */
     if (tti_of_batch(x)) p = tti_batch_value(b, x);
     if (tti_of_batch(y)) q = shared ? tti_value_of(b, y) : tti_batch_value(b, y);
-    if (!p) p = q ? value_beside(b, x, q) : tti_value_of(b, x);
-    if (!q) q = tti_of_batch(x) && !shared ? value_beside(b, y, p) : tti_value_of(b, y);
+    if (!p) p = q ? value_for_product(b, x, q) : tti_value_of(b, x);
+    if (!q) q = tti_of_batch(x) && !shared ? value_for_product(b, y, p) : tti_value_of(b, y);
     if (!tti_good(b)) return NULL;
     p = tti_as_float(b, p), q = tti_as_float(b, q);
     if (shared) return tti_product(b, p, q);
@@ -95,14 +95,14 @@ static void matmul(tti_building *b, const tti_call *c) {
     tti_operand y = *tti_operand_at(b, c, 1);
     tutti_shape sx = tti_shape_of(&x), sy = tti_shape_of(&y);
     if (sy.n_dims > 2 || (y.kind == TTI_OPERAND_HOST && y.host.batch_dim > 0))
-        y = tti_repeat_over_batch(b, &y); /* dimension 0 of one matrix is summed over */
+        y = tti_repeat_over_batch(b, &y); /* dimension 0 of a shared matrix is summed over */
     bool row = sx.n_dims == 1, column = sy.n_dims == 1;
     if (sx.n_dims < 1 || sy.n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (row) tti_do_reshape(b, &x, &TUTTI_SHAPE(1, sx.dim[0]), &x);
     if (column) tti_do_reshape(b, &y, &TUTTI_SHAPE(sy.dim[0], 1), &y);
     if (!tti_good(b)) return;
     if (x.folded && sy.n_dims == 2 && !tti_of_batch(&y) && x.kind == TTI_OPERAND_GRAPH &&
-        batch_inside(b, x.value) > 0) { /* the rows of samples stay apart */
+        batch_inside(b, x.value) > 0) { /* keeps the rows of samples apart */
         tutti_value *rows = tti_row_wise_value(b, &x);
         rows = tti_product(b, rows, tti_as_float(b, tti_value_of(b, &y)));
         tti_set_row_wise(b, c->out[0], rows, &x);
@@ -154,10 +154,11 @@ static void fold_matmul(tti_building *b, const tti_call *c) {
 
 /* ---- attention ---- */
 
-/* The kind of a mask [..,T,S]: none, by position (causal, a window of keys), or added to scores. */
+/* The kind of a mask [..,T,S]: none, determined by position (causal, a window of keys), or added to
+ * scores. */
 typedef struct mask_kind {
     bool added, causal;
-    int64_t window; /* keys fewer positions away are seen; 0: all */
+    int64_t window; /* a query attends to keys fewer than this many positions away; 0: all */
 } mask_kind;
 
 static bool is_open(tti_elem elem, double e) { return elem == TTI_ELEM_BOOL ? e != 0 : e == 0; }
@@ -166,7 +167,7 @@ static bool is_closed(tti_elem elem, double e) {
     return elem == TTI_ELEM_BOOL ? e == 0 : e <= -1e30;
 }
 
-/* Whether keys from .. to - 1 of a row are all hidden, or all seen. */
+/* True if keys from .. to - 1 of a row are all hidden, or all visible. */
 static bool are_all(const tti_host *m, const double *row, int64_t from, int64_t to, bool hidden) {
     int64_t step = m->stride[m->shape.n_dims - 1], j = from;
     if (hidden)
@@ -180,10 +181,10 @@ static bool hides_by(const tti_host *m, const mask_kind *kind) {
     int last = m->shape.n_dims - 1;
     int64_t s = m->shape.dim[last], t = m->shape.dim[last - 1], n = tti_host_n(m);
     for (int64_t row = 0; row * s < n; row++) {
-        const double *x = m->data + tti_host_place(m, row * s);
+        const double *x = m->data + tti_host_offset(m, row * s);
         int64_t at = row % t, ahead = kind->causal ? 1 : kind->window > 0 ? kind->window : s;
         int64_t from = kind->window > 0 ? TTI_MAX(at - kind->window + 1, 0) : 0;
-        int64_t to = TTI_MIN(at + ahead, s); /* keys from .. to - 1 are seen */
+        int64_t to = TTI_MIN(at + ahead, s); /* keys from .. to - 1 are visible */
         if (!are_all(m, x, 0, from, true) || !are_all(m, x, from, to, false) ||
             !are_all(m, x, to, s, true))
             return false;
@@ -191,15 +192,15 @@ static bool hides_by(const tti_host *m, const mask_kind *kind) {
     return true;
 }
 
-/* The kind of a constant mask [..,T,S]. */
+/* Finds the kind of a constant mask [..,T,S]. */
 static mask_kind find_kind(tti_building *b, const tti_host *mask) {
-    tti_host once = *mask; /* of equal ones in front */
+    tti_host once = *mask; /* one of the equal masks along leading dimensions */
     int last = once.shape.n_dims - 1;
     int64_t s = once.shape.dim[last], t = once.shape.dim[last - 1], window = 0;
     for (int d = 0; d < last - 1; d++)
         if (once.stride[d] == 0 && once.shape.dim[d] > 1) once.shape.dim[d] = 1;
     if (!tti_add_work(b, (double)tti_host_n(&once))) return (mask_kind){0};
-    if (s == t) /* the last row sees as many keys as a window has */
+    if (s == t) /* the last row has as many visible keys as the window */
         for (int64_t j = 0; j < s && tti_host_n(&once) > 0; j++)
             window += is_open(once.elem, tti_host_at(&once, (t - 1) * s + j));
     mask_kind kinds[] = {{0}, {.causal = true}, {.window = window}, {false, true, window}};
@@ -209,23 +210,23 @@ static mask_kind find_kind(tti_building *b, const tti_host *mask) {
     return (mask_kind){.added = true};
 }
 
-/* The same, once for each mask. */
+/* The same, evaluated once for each mask. */
 static mask_kind judge_mask(tti_building *b, const tti_host *mask) {
     int64_t known;
     if (tti_reuse_answer(b, mask, TTI_KNOWN_MASK, &known))
         return (mask_kind){known & 1, known & 2, known >> 2};
     mask_kind kind = find_kind(b, mask);
-    tti_keep_answer(b, mask, TTI_KNOWN_MASK, kind.window << 2 | kind.causal << 1 | kind.added);
+    tti_store_answer(b, mask, TTI_KNOWN_MASK, kind.window << 2 | kind.causal << 1 | kind.added);
     return kind;
 }
 
-/* 0 where a boolean mask is true, minus infinity elsewhere; a floating one as it is. */
+/* Converts a boolean mask: 0 for true, -infinity for false. A floating-point mask is unchanged. */
 static void additive_mask(tti_building *b, const tti_operand *mask, tti_operand *out) {
     tti_host made;
     *out = *mask;
     if (mask->kind == TTI_OPERAND_GRAPH && mask->elem == TTI_ELEM_BOOL) {
         tutti_graph *g = tti_graph_of(b);
-        tutti_value *closed = tutti_affine(g, tti_truth(b, mask), -1, 1);
+        tutti_value *closed = tutti_affine(g, tti_nonzero(b, mask), -1, 1);
         tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, -INFINITY);
         out->value = tutti_keep(g, least, closed);
         out->elem = TTI_ELEM_F32;
@@ -239,8 +240,8 @@ static void additive_mask(tti_building *b, const tti_operand *mask, tti_operand 
     tti_set_host(out, &made);
 }
 
-/* The value of a mask.  A mask with one row for each window of the batch (Swin) repeats for each
- * sample: the result then has the rows of one sample, and *period is their number. */
+/* Returns the value of a mask. A mask with a row for each window (Swin) repeats for each sample;
+ * then the result has the rows of one sample, and *period is their number. */
 static tutti_value *mask_value(tti_building *b, const tti_operand *mask, int64_t n_rows,
                                int64_t *period) {
     tutti_shape shape = tti_shape_of(mask);
@@ -260,7 +261,7 @@ typedef struct heads {
     tutti_value *q, *k, *v; /* [B,H,T,D], [B,KV,S,D], [B,KV,S,E] */
     int64_t b, h, kv, t, s, d, e;
     double scale;
-    int64_t bias_period; /* rows of the bias that repeat; 0: they do not */
+    int64_t bias_period; /* number of rows of the bias that repeat; 0: they do not repeat */
 } heads;
 
 /* [B,H,T,D] -> [B,T,H D] */
@@ -270,7 +271,7 @@ static tutti_value *pack(tutti_graph *g, tutti_value *x, int64_t b, int64_t h, i
     return tutti_reshape(g, x, &TUTTI_SHAPE(b, t, h * d));
 }
 
-/* As one op: queries, keys and values side by side. */
+/* Attention with packed queries, keys and values. */
 static tutti_value *attend(tutti_graph *g, const heads *a, bool causal) {
     tutti_value *parts[3] = {pack(g, a->q, a->b, a->h, a->t, a->d),
                              pack(g, a->k, a->b, a->kv, a->s, a->d),
@@ -282,9 +283,9 @@ static tutti_value *attend(tutti_graph *g, const heads *a, bool causal) {
     return tutti_permute(g, y, (int[]){0, 2, 1, 3}, 4);
 }
 
-/* The same with queries, keys and values apart. */
-static tutti_value *attend_apart(tutti_graph *g, const heads *a, mask_kind kind, tutti_value *bias,
-                                 double p, const char *name) {
+/* Attention with separate queries, keys and values. */
+static tutti_value *attend_separately(tutti_graph *g, const heads *a, mask_kind kind,
+                                      tutti_value *bias, double p, const char *name) {
     tutti_value *q = pack(g, a->q, a->b, a->h, a->t, a->d);
     tutti_value *k = pack(g, a->k, a->b, a->kv, a->s, a->d);
     tutti_value *v = pack(g, a->v, a->b, a->kv, a->s, a->e);
@@ -303,7 +304,8 @@ static tutti_value *attend_apart(tutti_graph *g, const heads *a, mask_kind kind,
     return tutti_permute(g, y, (int[]){0, 2, 1, 3}, 4);
 }
 
-/* [B,T,D] has one head; of [B,..,H,T,D] all dimensions between B and T are heads. */
+/* Returns the shape with heads: [B,T,D] has one head; in [B,..,H,T,D] all dimensions between B and
+ * T are heads. */
 static tutti_shape with_heads(const tutti_shape *s) {
     int last = s->n_dims - 1;
     tutti_shape to = TUTTI_SHAPE(s->dim[0], 1, s->dim[last - 1], s->dim[last]);
@@ -311,8 +313,7 @@ static tutti_shape with_heads(const tutti_shape *s) {
     return to;
 }
 
-/* A mask that is added to scores of queries of the shape q, with four dimensions: those in front
- * are 1. */
+/* Reshapes a mask for queries of shape q to four dimensions, with leading ones. */
 static tutti_value *with_four(tti_building *b, tutti_value *mask, const tutti_shape *q) {
     tutti_shape own = tutti_value_type(mask).shape, to = {.n_dims = TTI_MAX(q->n_dims, 4)};
     int ahead = to.n_dims - own.n_dims, n_one = 0;
@@ -378,11 +379,12 @@ static void sdpa(tti_building *b, const tti_call *c) {
         tutti_value *bias = NULL;
         if (kind.added) {
             additive_mask(b, mask, &added);
-            int64_t n_rows = shape.n_dims > 4 ? 0 : a.b; /* 0: rows of masks are not windows */
+            int64_t n_rows = shape.n_dims > 4 ? 0 : a.b; /* 0: the rows of masks are not windows */
             bias = tti_as_float(b, mask_value(b, &added, n_rows, &a.bias_period));
             bias = with_four(b, bias, &shape);
         }
-        y = attend_apart(tti_graph_of(b), &a, kind, bias, p, p > 0 ? tti_layer_name_of(b) : NULL);
+        y = attend_separately(tti_graph_of(b), &a, kind, bias, p,
+                              p > 0 ? tti_layer_name_of(b) : NULL);
     }
     shape.dim[0] = a.b;
     shape.dim[shape.n_dims - 1] = a.e;

@@ -1,21 +1,21 @@
-/* aten_complex.c - complex numbers, as pairs of real ones along one more dimension, the last.
+/* aten_complex.c - complex numbers, as pairs of real numbers in an additional last dimension.
  *
- * The flag is_complex of an operand marks them.  Where an argument of aten.NAME has it, the row
- * complex.NAME runs in its place (row_call.c), with the same signature; an operator without such a
- * row refuses complex numbers.  Rotary positions of some models are written so. */
+ * The flag is_complex of an operand marks them. If an argument of aten.NAME has the flag, the row
+ * complex.NAME runs instead (row_call.c), with the same signature; an operator without such a row
+ * refuses complex numbers. Some models use them for rotary positions. */
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* The same numbers as pairs of real ones. */
+/* Returns a complex operand as pairs of real numbers. */
 static tti_operand *pairs_of(tti_building *b, const tti_operand *x) {
-    tti_operand *pairs = tti_room(b, sizeof *pairs);
+    tti_operand *pairs = tti_build_alloc(b, sizeof *pairs);
     if (!pairs) return NULL;
     tti_set(pairs, x);
     pairs->is_complex = false;
     return pairs;
 }
 
-/* The arguments of c, complex ones as pairs. */
+/* Copies the arguments of c, complex ones as pairs. */
 static bool take_pairs(tti_building *b, const tti_call *c, tti_arg *args) {
     for (int k = 0; k < c->n_args; k++) {
         const tti_operand *x = tti_operand_named(b, c->arg[k]);
@@ -40,7 +40,7 @@ static void each_pair(tti_building *b, const tti_call *c) {
     if (take_pairs(b, c, args)) run_on_pairs(b, c, args);
 }
 
-/* self dim ..: dimensions counted from the end are one further from it. */
+/* self dim ..: adjusts negative dimensions for the additional last dimension. */
 static void along_dim(tti_building *b, const tti_call *c) {
     tti_arg args[TTI_COUNT(c->arg)];
     int64_t dim = tti_int_at(b, c, 1);
@@ -54,7 +54,7 @@ static void reshaped(tti_building *b, const tti_call *c) {
     tti_arg args[TTI_COUNT(c->arg)];
     if (!take_pairs(b, c, args)) return;
     if (args[1].kind != TTI_ARG_LIST) tti_refuse(b, "its shape is not a list");
-    tti_arg *items = tti_room(b, ((size_t)args[1].n + 1) * sizeof *items);
+    tti_arg *items = tti_build_alloc(b, ((size_t)args[1].n + 1) * sizeof *items);
     if (!tti_good(b) || !items) return;
     for (int i = 0; i < args[1].n; i++) items[i] = args[1].items[i];
     items[args[1].n] = tti_int_arg(2);
@@ -124,7 +124,7 @@ static void made_of_parts(tti_building *b, const tti_call *c) {
         .target = "complex." op, .signature = args, .build = fn, .fold = fn, .view = view_, \
         .as = "aten." other                                                                 \
     }
-/* which: the factors that are complex, as pairs. */
+/* which: bit mask of complex arguments. */
 #define FORMULA(which, args, text)                                                         \
     {                                                                                      \
         .target = "complex.product." which, .signature = args, .build = tti_build_formula, \

@@ -1,4 +1,5 @@
-/* aten_composed.c - operators as formulas of others (aten_formula.c), and other names of some. */
+/* aten_composed.c - operators as formulas of others (aten_formula.c), and other names of
+ * operators. */
 #include "base/error.h"
 #include "import/aten/aten.h"
 
@@ -8,23 +9,23 @@
         .fold = tti_build_formula, .view = true, .as = text                  \
     }
 
-/* A mean or a sum of a loss's terms, or the terms themselves. */
+/* The mean or sum of a loss's terms, or the terms themselves. */
 #define REDUCED(x) "choose(reduction, choose(reduction - 1, sum(" x "), mean(" x ")), " x ")"
 
-/* x as the nearest of the numbers that an integer stands for.  The gradient is 1 in their range. */
+/* Rounds x to the nearest quantized number. The gradient is 1 inside their range. */
 #define QUANTIZED_STEPS(x)                                                \
     "x = " x                                                              \
     "; q = round(x * (1.0 / scale)) + zero_point;"                        \
     "in = logical_and(ge.Scalar(q, quant_min), le.Scalar(q, quant_max));" \
     "v = (clamp(q, quant_min, quant_max) - zero_point) * scale; y = where.self(in, x, 0);"
 
-/* ln p, and -100 where p is 0, with a gradient of 0 there. */
+/* ln p; for p = 0: -100 with gradient 0. */
 #define SAFE_LOG(p, at_one, log)                                                              \
     "where.self(le.Scalar(" p ", 0), -100.0, " log "(where.self(le.Scalar(" p ", 0), " at_one \
     "))"                                                                                      \
     ")"
 
-/* The elements of f [N,C,H W] at points [N,P], and whether the points are inside. */
+/* The elements of f [N,C,H W] at points [N,P], times 1 for points inside of the image, else 0. */
 #define CORNER(x, y)                                                      \
     "gather(f, 2, expand(unsqueeze(clamp(" y ", 0, h - 1) * w + clamp(" x \
     ", 0, w - 1), 1), [-1, size(input, 1), -1]))"
@@ -32,7 +33,7 @@
     "choose(padding_mode, 1, ge.Scalar(" x ", 0) * le.Scalar(" x ", " size " - 1))"
 #define WEIGHTED(x, y, share) \
     CORNER(x, y) " * unsqueeze(" share " * (" INSIDE(x, "w") " * " INSIDE(y, "h") "), 1)"
-/* A coordinate in -1 .. 1 as one in pixels; within the border if that is what pads. */
+/* Converts a coordinate in -1 .. 1 to pixels; clamps it for padding mode "border". */
 #define PIXELS(g, size)                                                              \
     "choose(align_corners, (" g " + 1) * 0.5 * (" size " - 1), ((" g " + 1) * " size \
     " - 1) * "                                                                       \
@@ -54,12 +55,12 @@
     WEIGHTED("x0", "y1", "(1 - dx) * dy") " + " WEIGHTED("x1", "y1", "dx * dy") ";" \
     "unflatten(s, 2, [size(grid, 1), size(grid, 2)])"
 
-/* The gates of a recurrent cell, from its input and its state. */
+/* The gates of a recurrent cell, computed from its input and state. */
 #define GATES(h) "linear(input, w_ih, b_ih) + linear(" h ", w_hh, b_hh)"
 #define CELL "input hx w_ih w_hh b_ih=None b_hh=None"
 
 const tti_operator tti_operators_composed[] = {
-    /* of elements */
+    /* element-wise */
     TTI_FORMULA("erfc.default", "self", "1 - erf(self)"),
     TTI_FORMULA("sinh.default", "self", "0.5 * (expm1(self) - expm1(-self))"),
     TTI_FORMULA("cosh.default", "self", "0.5 * (exp(self) + exp(-self))"),
@@ -101,7 +102,7 @@ const tti_operator tti_operators_composed[] = {
                 "x = unsqueeze(self, -1); sum.dim_IntList("
                 "choose(right, ge.Tensor(x, boundaries), gt.Tensor(x, boundaries)), [-1])"),
 
-    /* that join elements */
+    /* reductions */
     TTI_FORMULA("count_nonzero.default", "self dim=None",
                 "sum.dim_IntList(ne.Scalar(self, 0), given(dim, [dim], None))"),
     TTI_FORMULA("count_nonzero.dim_IntList", "self dim",
@@ -123,7 +124,7 @@ const tti_operator tti_operators_composed[] = {
                 "_ = only(ord, None); linalg_vector_norm(self, 2, dim, keepdim)"),
     TTI_FORMULA("linalg_matrix_norm.str_ord", "self ord=fro dim=[-2,-1] keepdim=False dtype!=None",
                 "_ = only(ord, 'fro'); linalg_vector_norm(self, 2, dim, keepdim)"),
-    TTI_FORMULA("logcumsumexp.default", "self dim", /* of all pairs of places */
+    TTI_FORMULA("logcumsumexp.default", "self dim", /* computed from all pairs of positions */
                 "x = movedim.int(self, dim, -1); at = arange(size(x, -1));"
                 "in = le.Tensor(unsqueeze(at, 0), unsqueeze(at, 1));"
                 "x = logsumexp(where.self(in, unsqueeze(x, -2), -3.0e38), [-1]);"
@@ -238,7 +239,7 @@ const tti_operator tti_operators_composed[] = {
         " minimum(d, pairwise_distance(positive, negative, p, eps)), d);"
         "x = relu(margin + pairwise_distance(anchor, positive, p, eps) - e); " REDUCED("x")),
 
-    /* training for integers: x - x of the elements inside the range has their gradient */
+    /* quantization-aware training: inside the range, x - x adds the gradient of the identity */
     TTI_FORMULA("fake_quantize_per_tensor_affine.default",
                 "self scale zero_point quant_min quant_max",
                 QUANTIZED_STEPS("self") "y - detach(y) + detach(v)"),
@@ -253,7 +254,7 @@ const tti_operator tti_operators_composed[] = {
     {0},
 };
 
-/* out, then the arguments of the operator that its row names: what is written to out. */
+/* out, then the arguments of the operator that the row names, whose result is written to out. */
 static void write_out(tti_building *b, const tti_call *c) {
     tti_arg args[TTI_COUNT(c->arg)];
     for (int k = 1; k < c->n_args; k++) args[k - 1] = *c->arg[k];

@@ -1,4 +1,4 @@
-/* aten_divide.c - quotients that are whole numbers, and the remainders. */
+/* aten_divide.c - integer quotients and remainders. */
 #include <math.h>
 #include <string.h>
 
@@ -25,18 +25,18 @@ static tutti_value *less_than_0(tutti_graph *g, tutti_value *x) {
     return tutti_less(g, x, tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0));
 }
 
-/* The quotient towards zero, without a gradient. */
+/* Truncates towards zero, without a gradient. */
 static tutti_value *cut(tutti_graph *g, tutti_value *x) {
     return tutti_mul(g, tutti_sign(g, x), tutti_floor(g, tutti_abs(g, x)));
 }
 
-/* The upper 12 bits of the fraction of x. */
+/* x with the upper 12 bits of its fraction. */
 static tutti_value *upper_half(tutti_graph *g, tutti_value *x) {
     tutti_value *wide = tutti_affine(g, x, 4097, 0);
     return tutti_sub(g, wide, tutti_sub(g, wide, x));
 }
 
-/* x - y q, of which the product is exact: the sum of p and its rounding error (Dekker). */
+/* Returns x - y q with an exact product y q = p + rounding error (Dekker). */
 static tutti_value *exact_rest(tutti_graph *g, tutti_value *x, tutti_value *y, tutti_value *q) {
     tutti_value *p = tutti_mul(g, y, q);
     tutti_value *y1 = upper_half(g, y), *q1 = upper_half(g, q);
@@ -48,13 +48,13 @@ static tutti_value *exact_rest(tutti_graph *g, tutti_value *x, tutti_value *y, t
     return tutti_sub(g, tutti_sub(g, x, p), error);
 }
 
-/* The whole quotient of floats: x / y rounds, so a quotient may be one too far from or too near to
- * zero.  floors: down; else towards zero. */
+/* The integer quotient of floats, rounded down if floors, else towards zero. x / y is rounded, so
+ * the first estimate may be off by one and is corrected. */
 static tutti_value *whole_quotient(tutti_graph *g, tutti_value *x, tutti_value *y, bool floors) {
     x = tutti_stop_gradient(g, x), y = tutti_stop_gradient(g, y);
     tutti_value *ratio = tutti_div(g, x, y);
     tutti_value *sign = floors ? NULL : tutti_sign(g, ratio);
-    if (!floors) /* both positive: towards zero is down */
+    if (!floors) /* both are positive, so truncation is floor */
         x = tutti_abs(g, x), y = tutti_abs(g, y), ratio = tutti_abs(g, ratio);
     tutti_value *q = tutti_floor(g, ratio);
     tutti_value *rest = tutti_div(g, exact_rest(g, x, y, q), y);
@@ -64,14 +64,14 @@ static tutti_value *whole_quotient(tutti_graph *g, tutti_value *x, tutti_value *
     return sign ? tutti_mul(g, q, sign) : q;
 }
 
-/* x - y q with PyTorch's gradients, 1 and -q, and the exact value. */
+/* The exact x - y q, with PyTorch's gradients 1 and -q. */
 static tutti_value *rest_of(tutti_graph *g, tutti_value *x, tutti_value *y, tutti_value *q) {
     tutti_value *rounded = tutti_sub(g, x, tutti_mul(g, y, q));
     tutti_value *exact = exact_rest(g, tutti_stop_gradient(g, x), tutti_stop_gradient(g, y), q);
     return tutti_add(g, rounded, tutti_sub(g, exact, tutti_stop_gradient(g, rounded)));
 }
 
-/* self other: f32 holds integers and their quotients' floors exactly. */
+/* self other. f32 represents integers and floors of their quotients exactly. */
 static void divide_whole(tti_building *b, const tti_call *c, bool floors, bool is_rest) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;

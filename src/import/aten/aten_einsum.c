@@ -1,18 +1,19 @@
-/* aten_einsum.c - einsum of any number of operands: diagonals and sums of single operands first,
- * then a product of matrices for each further operand, from left to right. */
+/* aten_einsum.c - einsum of any number of operands: first diagonals and sums of single operands,
+ * then a matrix product for each further operand, from left to right. */
 #include <string.h>
 
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* Letters are numbered; those of an ellipsis follow, the last dimension being the last. */
-enum { LETTERS = 52, ALL = LETTERS + TUTTI_MAX_DIMS, MOST = 8 };
+/* Letters are numbered. Dimensions of an ellipsis have the following numbers; the last dimension
+ * has the last one. */
+enum { LETTERS = 52, ALL = LETTERS + TUTTI_MAX_DIMS, MAX_FACTORS = 8 };
 
 typedef struct term {
     int letter[TUTTI_MAX_DIMS], n;
 } term;
 
-/* An operand on its way: its dimensions are the letters, each once. */
+/* An intermediate operand, whose dimensions are distinct letters. */
 typedef struct factor {
     tti_operand x;
     term t;
@@ -38,7 +39,7 @@ static bool add_letter(term *t, int letter) {
 
 /* ---- the equation ---- */
 
-/* One term, up to a comma, an arrow or the end; an ellipsis stands for n_rest dimensions. */
+/* Reads a term up to a comma, an arrow or the end. An ellipsis represents n_rest dimensions. */
 static bool read_term(const char **p, int n_rest, term *out) {
     out->n = 0;
     for (; **p && **p != ',' && strncmp(*p, "->", 2) != 0; (*p)++) {
@@ -55,7 +56,8 @@ static bool read_term(const char **p, int n_rest, term *out) {
     return true;
 }
 
-/* The number of dimensions that the ellipsis of a term stands for, of an operand of n_dims. */
+/* The number of dimensions that a term's ellipsis represents, for an operand with n_dims
+ * dimensions. */
 static int rest_of(const char *p, int n_dims) {
     int n = 0;
     bool has = false;
@@ -66,7 +68,7 @@ static int rest_of(const char *p, int n_dims) {
     return has && n_dims > n ? n_dims - n : 0;
 }
 
-/* Without an arrow: the ellipsis, then letters that are there once, in order. */
+/* The result without an arrow: the ellipsis, then letters that occur once, in alphabetic order. */
 static bool implied_result(const factor *f, int n, int most_rest, term *out) {
     int count[ALL] = {0};
     out->n = 0;
@@ -75,7 +77,7 @@ static bool implied_result(const factor *f, int n, int most_rest, term *out) {
     for (int l = ALL - most_rest; l < ALL; l++)
         if (!add_letter(out, l)) return false;
     for (int l = 0; l < LETTERS; l++) {
-        int letter = l < 26 ? l + 26 : l - 26; /* capitals first, as in ASCII */
+        int letter = l < 26 ? l + 26 : l - 26; /* capital letters first, as in ASCII */
         if (count[letter] == 1 && !add_letter(out, letter)) return false;
     }
     return true;
@@ -110,7 +112,7 @@ static void reshape(tti_building *b, tti_operand *x, const tutti_shape *to) {
     *x = made;
 }
 
-/* The dimensions in the order of letters[n], which are all of them. */
+/* Permutes the dimensions to the order of letters[n], which are all letters of f. */
 static void arrange(tti_building *b, factor *f, const int *letters) {
     int perm[TUTTI_MAX_DIMS];
     bool same = true;
@@ -127,7 +129,7 @@ static void arrange(tti_building *b, factor *f, const int *letters) {
     f->t = t;
 }
 
-/* A letter that is there twice: the elements of the diagonal. */
+/* Takes the diagonal for a letter that occurs twice. */
 static void take_diagonal(tti_building *b, factor *f) {
     for (int i = 0; i < f->t.n && tti_good(b); i++)
         for (int k = i + 1; k < f->t.n && tti_good(b); k++) {
@@ -147,25 +149,25 @@ static void take_diagonal(tti_building *b, factor *f) {
             if (from.dim[k] != size) tti_refuse(b, "a letter of the equation has two sizes");
             if (!tti_good(b) || !tti_host_new(b, TTI_ELEM_I64, &TUTTI_SHAPE(size), &ids)) return;
             for (int64_t e = 0; e < size; e++) ids.data[e] = (double)(e * (size + 1));
-            tti_operand turned = {0}, places = {0}, made = {0};
-            tti_do_permute(b, &f->x, perm, &turned);
+            tti_operand transpose_of = {0}, places = {0}, made = {0};
+            tti_do_permute(b, &f->x, perm, &transpose_of);
             to.dim[to.n_dims++] = size * size;
-            reshape(b, &turned, &to);
+            reshape(b, &transpose_of, &to);
             tti_set_host(&places, &ids);
             if (tti_good(b))
-                tti_call_row(
-                    b, "aten.index_select.default",
-                    (tti_arg[]){tti_operand_arg(&turned), tti_int_arg(n), tti_operand_arg(&places)},
-                    3, (tti_operand *[]){&made}, 1);
+                tti_call_row(b, "aten.index_select.default",
+                             (tti_arg[]){tti_operand_arg(&transpose_of), tti_int_arg(n),
+                                         tti_operand_arg(&places)},
+                             3, (tti_operand *[]){&made}, 1);
             t.letter[t.n++] = f->t.letter[i];
             f->x = made;
             f->t = t;
-            i = -1; /* from the beginning */
+            i = -1; /* restarts the search */
             break;
         }
 }
 
-/* Sums over letters without further readers. */
+/* Sums over letters that nothing else needs. */
 static void sum_unneeded(tti_building *b, factor *f, const bool *needed) {
     int64_t dims[TUTTI_MAX_DIMS];
     int n = 0;
@@ -187,7 +189,7 @@ static void sum_unneeded(tti_building *b, factor *f, const bool *needed) {
 
 /* ---- two operands ---- */
 
-/* Dimensions of 1 that the other operand has larger: they are left out. */
+/* Drops dimensions of size 1 that are larger in the other operand. */
 static void drop_ones(tti_building *b, factor *f, const factor *other) {
     tutti_shape from = tti_shape_of(&f->x), to = {0};
     term t = {0};
@@ -205,7 +207,7 @@ static void drop_ones(tti_building *b, factor *f, const factor *other) {
     f->t = t;
 }
 
-/* Letters by what happens to them: kept in both, of one operand, summed over. */
+/* Groups of letters: kept and in both operands, in one operand only, summed over. */
 typedef struct plan {
     term both, left, right, sum;
 } plan;
@@ -234,7 +236,7 @@ static int64_t size_of(const factor *f, const term *t) {
     return size;
 }
 
-/* f as [both.., rows, columns]. */
+/* Reshapes f to [both.., rows, columns]. */
 static void as_matrices(tti_building *b, factor *f, const plan *p, const term *rows,
                         const term *columns) {
     int letters[3 * TUTTI_MAX_DIMS], n = append(letters, 0, &p->both);
@@ -249,9 +251,9 @@ static void as_matrices(tti_building *b, factor *f, const plan *p, const term *r
     if (tti_good(b)) reshape(b, &f->x, &to);
 }
 
-/* x becomes the product of both, summed over the letters that are not needed. */
+/* Replaces x by the product of x and y, summed over letters that are not needed. */
 static void multiply(tti_building *b, factor *x, factor *y, const bool *needed) {
-    if (!tti_of_batch(&x->x) && tti_of_batch(&y->x)) { /* rows of the samples on the left */
+    if (!tti_of_batch(&x->x) && tti_of_batch(&y->x)) { /* samples must be on the left */
         factor other = *x;
         *x = *y;
         *y = other;
@@ -283,9 +285,9 @@ static void multiply(tti_building *b, factor *x, factor *y, const bool *needed) 
     x->t = t;
 }
 
-/* Takes one element along that letter of a constant that repeats for the samples, if each factor of
- * samples has the letter too.  Returns the letter, which the result must repeat; -1: none.  so_far:
- * that of other factors. */
+/* For a constant that repeats for the samples: takes one element along the batch letter, if every
+ * factor with samples has that letter too. Returns the letter, which the result must repeat; -1:
+ * none. so_far: the letter of previous factors. */
 static int take_sample(tti_building *b, factor *f, const factor *all, int n, const term *out,
                        int so_far) {
     if (f->x.kind != TTI_OPERAND_HOST || f->x.host.batch_dim == 0) return so_far;
@@ -302,8 +304,8 @@ static int take_sample(tti_building *b, factor *f, const factor *all, int n, con
     return letter;
 }
 
-/* The result of constants that repeat for the samples, where no factor had more than one element
- * of that letter. */
+/* Repeats the result for the samples along `letter`, if no factor had more than one element
+ * there. */
 static void repeat_sample(tti_building *b, factor *f, int letter) {
     int dim = place_of(&f->t, letter);
     tti_operand made = {0};
@@ -315,12 +317,12 @@ static void repeat_sample(tti_building *b, factor *f, int letter) {
 
 /* equation tensors */
 static void einsum(tti_building *b, const tti_call *c) {
-    factor f[MOST] = {{{0}, {{0}, 0}}};
+    factor f[MAX_FACTORS] = {{{0}, {{0}, 0}}};
     term out = {{0}, 0};
     const tti_arg *list = tti_arg_at(c, 1);
     const char *equation = tti_text_at(b, c, 0);
-    if (list->kind != TTI_ARG_LIST || list->n < 1 || list->n > MOST)
-        tti_refuse(b, "1 to %d operands are supported", MOST);
+    if (list->kind != TTI_ARG_LIST || list->n < 1 || list->n > MAX_FACTORS)
+        tti_refuse(b, "1 to %d operands are supported", MAX_FACTORS);
     for (int i = 0; tti_good(b) && i < list->n; i++) f[i].x = *tti_operand_of(b, &list->items[i]);
     if (tti_good(b) && !read_equation(equation, f, list->n, &out))
         tti_refuse(b, "the equation '%.100s' does not fit its operands", equation);

@@ -1,12 +1,12 @@
-/* aten_formula.c - operators that are written in others, as PyTorch's own documentation has them.
+/* aten_formula.c - evaluates formulas that define operators by other operators, as in PyTorch's
+ * documentation.
  *
  * A formula is a list of steps "name = value", ended by ;, and the results, separated by commas.
  * Values are arguments by name, earlier steps, numbers, 'text', None, True, False, lists [a, b],
  * x[2] (result or element 2), + - * /, and calls f(a, b) of rows of the operator table: "f" is
- * aten.f with the overload default, Tensor, self, int or dim.  Five calls are not of the table:
- * size(x, d) and rank(x), which are numbers, and only(x, y), which refuses an argument x that is
- * not y; choose(c, x, y) is x if the number c is not 0, else y; given(c, x, y) is x unless c is
- * None. */
+ * aten.f with the overload default, Tensor, self, int or dim. Five functions are not in the table:
+ * size(x, d) and rank(x) are numbers; only(x, y) refuses an argument x that is not y; choose(c, x,
+ * y) is x if the number c is not 0, else y; given(c, x, y) is x unless c is None. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ typedef struct reading {
     tti_building *b;
     const tti_call *call;
     const char *at;
-    bool skips; /* the value is not needed: nothing is built */
+    bool skips; /* the value is not needed, so nothing is built */
     name names[MAX_NAMES];
     tti_arg values[MAX_NAMES];
     int n_names;
@@ -66,9 +66,9 @@ static name name_at(reading *r) {
 
 /* ---- calls ---- */
 
-static tti_operand *new_operand(tti_building *b) { return tti_room(b, sizeof(tti_operand)); }
+static tti_operand *new_operand(tti_building *b) { return tti_build_alloc(b, sizeof(tti_operand)); }
 
-/* Result k of a row. */
+/* Runs a row and returns its result k. */
 static tti_arg call_row(reading *r, const char *target, const tti_arg *args, int n, int k) {
     tti_operand *outs[MAX_RESULTS] = {NULL};
     if (!tti_good(r->b)) return (tti_arg){0};
@@ -151,7 +151,7 @@ static int64_t size_of(reading *r, const tti_arg *args, int n) {
     return tti_good(r->b) ? shape.dim[d] : 1;
 }
 
-/* The index after a value: [k]; 0 if there is none. */
+/* Reads the index [k] after a value; 0 if there is none. */
 static int index_at(reading *r) {
     if (!take(r, '[')) return 0;
     int k = (int)strtol(r->at, NULL, 10);
@@ -182,7 +182,7 @@ static tti_arg call_at(reading *r, name f) {
 /* ---- values ---- */
 
 static tti_arg list_at(reading *r) {
-    tti_arg *items = tti_room(r->b, MAX_ARGUMENTS * sizeof *items);
+    tti_arg *items = tti_build_alloc(r->b, MAX_ARGUMENTS * sizeof *items);
     int n = 0;
     while (!take(r, ']')) {
         TTI_ASSERT(n < MAX_ARGUMENTS);
@@ -204,7 +204,7 @@ static tti_arg number_at(reading *r) {
 
 static tti_arg text_at(reading *r) {
     size_t n = strcspn(r->at, "'");
-    char *text = tti_room(r->b, n + 1);
+    char *text = tti_build_alloc(r->b, n + 1);
     if (text) memcpy(text, r->at, n);
     r->at += n + 1;
     return tti_text_arg(text ? text : "");

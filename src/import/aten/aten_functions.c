@@ -1,4 +1,4 @@
-/* aten_functions.c - functions of elements and statistics, as formulas of other operators
+/* aten_functions.c - element-wise functions and statistics, as formulas of other operators
  * (aten_formula.c). */
 #include "import/aten/aten.h"
 
@@ -8,7 +8,7 @@
         .fold = tti_build_as, .view = true, .as = "aten.alias.default"               \
     }
 
-/* atan of r >= 0, by parts at tan(pi/8) and tan(3 pi/8) and a polynomial (Cephes). */
+/* atan of r >= 0: three ranges, divided at tan(pi/8) and tan(3 pi/8), and a polynomial (Cephes). */
 #define ATAN_OF_SIZE                                                                   \
     "high = gt.Scalar(r, 2.414213562373095); some = gt.Scalar(r, 0.4142135623730950);" \
     "t = where.self(high, -1 / where.self(high, r, 1.0),"                              \
@@ -17,7 +17,7 @@
     " - 3.33329491539e-1; a = where.self(high, 1.5707963267948966,"                    \
     " where.self(some, 0.7853981633974483, 0.0)) + (p * z * t + t);"
 
-/* The series of Stirling for x + 8, and back by the recurrence. */
+/* Stirling's series for x + 8, reduced to x by the recurrence. */
 #define LN_GAMMA                                                                              \
     "y = self + 8; s = 1 / y; q = s * s;"                                                     \
     "u = ((q * 7.936507936507937e-4 - 2.777777777777778e-3) * q + 8.333333333333333e-2) * s;" \
@@ -54,7 +54,7 @@ const tti_operator tti_operators_functions[] = {
                 "zero = eq.Scalar(self, 0); x = where.self(zero, 1.0, self * 3.141592653589793);"
                 "where.self(zero, 1.0, sin(x) / x)"),
 
-    /* of one and two elements */
+    /* functions of one and two elements */
     ALIAS("positive"),
     ALIAS("resolve_conj"),
     ALIAS("resolve_neg"),

@@ -1,12 +1,12 @@
-/* aten_host.c - operators that make or read constants: tensors of one value, ranges, triangles,
- * running sums, indices. */
+/* aten_host.c - operators that create or read constants: filled tensors, ranges, triangles, running
+ * sums, indices. */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* The element type of argument k, or fallback. */
+/* Returns the element type in argument k, or fallback if it is omitted. */
 static tti_elem elem_at(tti_building *b, const tti_call *c, int k, tti_elem fallback) {
     return tti_has(c, k) ? (tti_elem)tti_int_at(b, c, k) : fallback;
 }
@@ -26,8 +26,9 @@ static tutti_shape shape_at(tti_building *b, const tti_call *c, int k) {
     return shape;
 }
 
-/* A tensor whose first size, in argument k, is that of the batch has a row for each sample. */
-static void note_batch(tti_building *b, const tti_call *c, int k) {
+/* Marks a tensor as having a row for each sample if its first size, in argument k, is the batch
+ * size. */
+static void mark_batch(tti_building *b, const tti_call *c, int k) {
     if (tti_good(b) && c->out[0] && tti_is_batch_item(b, c, k, 0)) c->out[0]->host.of_batch = true;
 }
 
@@ -35,7 +36,7 @@ static void note_batch(tti_building *b, const tti_call *c, int k) {
 static void filled(tti_building *b, const tti_call *c, double value) {
     tutti_shape shape = shape_at(b, c, 0);
     fill(b, &shape, elem_at(b, c, 1, TTI_ELEM_F32), value, c->out[0]);
-    note_batch(b, c, 0);
+    mark_batch(b, c, 0);
 }
 static void zeros(tti_building *b, const tti_call *c) { filled(b, c, 0); }
 static void ones(tti_building *b, const tti_call *c) { filled(b, c, 1); }
@@ -45,7 +46,7 @@ static void new_filled(tti_building *b, const tti_call *c, double value) {
     tutti_shape shape = shape_at(b, c, 1);
     tti_elem elem = elem_at(b, c, 2, tti_elem_of(tti_operand_at(b, c, 0)));
     fill(b, &shape, elem, value, c->out[0]);
-    note_batch(b, c, 1);
+    mark_batch(b, c, 1);
 }
 static void new_zeros(tti_building *b, const tti_call *c) { new_filled(b, c, 0); }
 static void new_ones(tti_building *b, const tti_call *c) { new_filled(b, c, 1); }
@@ -55,7 +56,7 @@ static void new_full(tti_building *b, const tti_call *c) {
     tutti_shape shape = shape_at(b, c, 1);
     tti_elem elem = elem_at(b, c, 3, tti_elem_of(tti_operand_at(b, c, 0)));
     fill(b, &shape, elem, tti_number_at(b, c, 2), c->out[0]);
-    note_batch(b, c, 1);
+    mark_batch(b, c, 1);
 }
 
 static tti_elem elem_of_number(const tti_call *c, int k) {
@@ -68,10 +69,10 @@ static tti_elem elem_of_number(const tti_call *c, int k) {
 static void full(tti_building *b, const tti_call *c) {
     tutti_shape shape = shape_at(b, c, 0);
     fill(b, &shape, elem_at(b, c, 2, elem_of_number(c, 1)), tti_number_at(b, c, 1), c->out[0]);
-    note_batch(b, c, 0);
+    mark_batch(b, c, 0);
 }
 
-/* self dtype: the shape is known, whatever self depends on. */
+/* self dtype. The shape is known even if self depends on inputs. */
 static void like(tti_building *b, const tti_call *c, int dtype, double value) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);
@@ -122,7 +123,7 @@ static void arange_step(tti_building *b, const tti_call *c) {
           elem_at(b, c, 3, floats ? TTI_ELEM_F32 : TTI_ELEM_I64), c->out[0]);
 }
 
-/* n numbers from start to end, or that power of a base. */
+/* n numbers from start to end, or base to the power of these. */
 static void spaced(tti_building *b, const tti_call *c, double base, int dtype) {
     double start = tti_number_at(b, c, 0), end = tti_number_at(b, c, 1);
     int64_t n = tti_int_at(b, c, 2);
@@ -131,7 +132,7 @@ static void spaced(tti_building *b, const tti_call *c, double base, int dtype) {
     if (tti_good(b) && n < 0) tti_refuse(b, "%lld steps", (long long)n);
     if (!tti_good(b) || !tti_host_new(b, elem, &TUTTI_SHAPE(n), &made)) return;
     double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
-    for (int64_t i = 0; i < n; i++) { /* as PyTorch has it: from both ends */
+    for (int64_t i = 0; i < n; i++) { /* computed from both ends, as in PyTorch */
         double x =
             i < n / 2 || n == 1 ? start + step * (double)i : end - step * (double)(n - 1 - i);
         made.data[i] = tti_round(elem, base > 0 ? pow(base, x) : x);
@@ -177,7 +178,7 @@ static void triangle(tti_building *b, const tti_call *c, bool upper) {
     tti_set_host(c->out[0], &made);
 }
 
-/* For values of the graph, a constant mask says which elements stay. */
+/* For graph values: multiplies by a constant mask of the kept elements. */
 static void keep_triangle(tti_building *b, const tti_call *c, bool upper) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int64_t diagonal = tti_int_at(b, c, 1);
@@ -201,7 +202,7 @@ static void keep_tril(tti_building *b, const tti_call *c) { keep_triangle(b, c, 
 static void triu(tti_building *b, const tti_call *c) { triangle(b, c, true); }
 static void tril(tti_building *b, const tti_call *c) { triangle(b, c, false); }
 
-/* The places of a triangle of [rows, cols], as two rows: row col offset */
+/* row col offset: the indices of a triangle of [rows, cols], as two rows. */
 static void triangle_places(tti_building *b, const tti_call *c, bool upper) {
     int64_t rows = tti_int_at(b, c, 0), cols = tti_int_at(b, c, 1), offset = tti_int_at(b, c, 2);
     tti_elem elem = elem_at(b, c, 3, TTI_ELEM_I64);
@@ -225,7 +226,7 @@ static void triangle_places(tti_building *b, const tti_call *c, bool upper) {
 static void tril_places(tti_building *b, const tti_call *c) { triangle_places(b, c, false); }
 static void triu_places(tti_building *b, const tti_call *c) { triangle_places(b, c, true); }
 
-/* Differences of neighbours, once: self n dim prepend append */
+/* self n dim prepend append: differences of neighbours, for n = 1. */
 static void diff(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 2, tti_shape_of(x).n_dims);
@@ -260,7 +261,7 @@ static void diff(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
-/* The same of values of the graph. */
+/* The same for graph values. */
 static void diff_values(tti_building *b, const tti_call *c) {
     tti_operand joined = {0}, part[2] = {0};
     tti_arg x = *c->arg[0];
@@ -286,9 +287,10 @@ static void diff_values(tti_building *b, const tti_call *c) {
                      1);
 }
 
-/* ---- sizes, and what says nothing ---- */
+/* ---- sizes, and operators without an effect ---- */
 
-/* The number of elements along dims that belong to present rows; NULL: all do. */
+/* Returns the number of elements along dims that belong to present rows; NULL: there is no
+ * padding. */
 static tutti_value *live_size(tti_building *b, const tti_operand *x, unsigned dims) {
     if (x->kind != TTI_OPERAND_GRAPH || !tti_of_batch(x)) return NULL;
     tutti_value *value = tti_value_of(b, x);
@@ -322,7 +324,7 @@ static void item(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set_number(c->out[0], tti_number_at(b, c, 0), tti_elem_of(x), false);
 }
 
-/* self value, of which self takes the value everywhere; self is only written. */
+/* self value: fills self, whose old elements are not read. */
 static void fill_with(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);

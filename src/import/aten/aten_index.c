@@ -1,5 +1,4 @@
-/* aten_index.c - elements by their places: indexing, gathering, scattering, sorting, running sums.
- */
+/* aten_index.c - elements by index: indexing, gathering, scattering, sorting, running sums. */
 #include <math.h>
 #include <string.h>
 
@@ -7,11 +6,11 @@
 #include "import/aten/aten.h"
 #include "import/graph/order.h"
 
-/* ---- several indices of constants ---- */
+/* ---- constants indexed in several dimensions ---- */
 
-/* The index tensors of a list, repeated to one shape; entries that are None are left out. */
+/* The index tensors of a list, broadcast to one shape; None entries are omitted. */
 typedef struct indices {
-    int dim[TUTTI_MAX_DIMS], n; /* the dimensions of x that are indexed */
+    int dim[TUTTI_MAX_DIMS], n; /* indexed dimensions of x */
     tti_host at[TUTTI_MAX_DIMS];
     tutti_shape shape;
 } indices;
@@ -40,8 +39,8 @@ static bool read_host_indices(tti_building *b, const tti_call *c, const tutti_sh
     return tti_good(b);
 }
 
-/* Dimensions of the result: the indexed ones give way to those of the indices, at the place of the
- * first, or in front where others stand between them. */
+/* Computes the shape of the result: the dimensions of the indices replace the indexed ones at the
+ * first of these, or come first if the indexed dimensions are not adjacent. */
 static void index_shape(const tutti_shape *x, const indices *ids, tutti_shape *out, int *place) {
     bool side_by_side = true;
     for (int i = 1; i < ids->n; i++) side_by_side &= ids->dim[i] == ids->dim[i - 1] + 1;
@@ -96,13 +95,13 @@ static void fold_index(tti_building *b, const tti_call *c) {
         }
         made.data[i] = x->host.data[source];
     }
-    /* The rows of a batch are often equal; operators that follow compute one of them. */
+    /* The rows of a batch are often equal; then later operators compute only one of them. */
     for (int d = 0; d < shape.n_dims && !b->keeps_repeats; d++)
         if (tti_host_repeats(&made, d)) made.stride[d] = 0;
     tti_set_host(c->out[0], &made);
 }
 
-/* self dim index: the elements of x at index along dim, of constants. */
+/* self dim index, for constants: the elements of self at index along dim. */
 static void fold_gather(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *index = tti_operand_at(b, c, 2);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
@@ -130,10 +129,10 @@ static void fold_gather(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
-/* ---- places that depend on inputs, or in values that do ---- */
+/* ---- indices that depend on inputs, or into values that do ---- */
 
-/* ids as i32 in the graph, negative ones counted from the end of a dimension of n.  Constant ones
- * are checked; of the batch: each row is a sample's. */
+/* Converts ids to i32 in the graph; negative ids count from the end of a dimension of size n.
+ * Constant ids are checked. of_batch: each row belongs to a sample. */
 static tutti_value *places_of(tti_building *b, const tti_operand *ids, int64_t n, bool of_batch) {
     tutti_graph *g = tti_graph_of(b);
     tti_host own;
@@ -151,7 +150,7 @@ static tutti_value *places_of(tti_building *b, const tti_operand *ids, int64_t n
         if (!of_batch) return tti_as_index(b, &index);
         return tutti_cast(g, tti_batch_value(b, &index), TUTTI_I32);
     }
-    if (n > 1 << 24) /* integers of the graph are f32 */
+    if (n > 1 << 24) /* integers are f32 in the graph */
         tti_refuse(b, "computed indices into %lld places, at most 2^24 are supported",
                    (long long)n);
     tutti_value *value = tti_as_float(b, tti_value_of(b, ids));
@@ -160,7 +159,7 @@ static tutti_value *places_of(tti_building *b, const tti_operand *ids, int64_t n
     return tutti_cast(g, value, TUTTI_I32);
 }
 
-/* x at ids along dim: the shape of ids takes the place of the dimension. */
+/* Selects ids of x along dim: the shape of ids replaces the dimension. */
 static void pick(tti_building *b, const tti_operand *x, const tti_operand *ids, int dim,
                  tti_operand *out) {
     tti_operand own = *ids;
@@ -170,7 +169,7 @@ static void pick(tti_building *b, const tti_operand *x, const tti_operand *ids, 
     if (from.n_dims - 1 + shape.n_dims > TUTTI_MAX_DIMS)
         tti_refuse(b, "the result has too many dimensions");
     if (dim == 0 && tti_of_batch(x) && tti_good(b) && tti_repeat_each(b, x, ids, out)) return;
-    /* A constant of equal rows for each sample: one row of it. */
+    /* If a constant has equal rows for all samples, one row is used. */
     bool repeats = dim == 0 && !tti_of_batch(x) && ids->kind == TTI_OPERAND_HOST &&
                    shape.n_dims > 1 && shape.dim[0] == tti_batch_rows(b) &&
                    (tti_batch_rows(b) == 1 || tti_host_repeats(&ids->host, 0));
@@ -185,7 +184,7 @@ static void pick(tti_building *b, const tti_operand *x, const tti_operand *ids, 
     if (out && tti_good(b)) out->rows = rows;
 }
 
-/* Whether each element of x [N, ..] is the number of its row, the sample. */
+/* True if each element of x [N, ..] is the index of its row, which is a sample. */
 static bool numbers_samples(tti_building *b, const tti_host *x) {
     int64_t rows = tti_batch_rows(b), n = tti_host_n(x);
     if (x->shape.n_dims < 1 || x->shape.dim[0] != rows || n < 1) return false;
@@ -195,7 +194,7 @@ static bool numbers_samples(tti_building *b, const tti_host *x) {
     return true;
 }
 
-/* x[arange(batch), ids]: for each sample one place of its own in dimension 1. */
+/* x[arange(batch), ids]: selects one index of dimension 1 for each sample. */
 static void pick_rows(tti_building *b, const tti_operand *x, const tti_operand *ids,
                       tti_operand *out) {
     tutti_graph *g = tti_graph_of(b);
@@ -213,8 +212,8 @@ static void pick_rows(tti_building *b, const tti_operand *x, const tti_operand *
     tti_set_value(b, out, tutti_reshape(g, value, &to), tti_elem_of(x), true);
 }
 
-/* Whether index 0 is the number of the sample, along a first dimension in which the others repeat.
- */
+/* True if index 0 is the index of the sample, along a first dimension in which the other indices
+ * repeat. */
 static bool is_by_sample(tti_building *b, const indices *ids) {
     bool is_first = ids->n > 1 && ids->dim[0] == 0;
     if (!is_first || !numbers_samples(b, &ids->at[0])) return false;
@@ -229,7 +228,7 @@ static void drop_first(tutti_shape *shape, int64_t *stride) {
     for (int d = 0; stride && d < shape->n_dims; d++) stride[d] = stride[d + 1];
 }
 
-/* The others alone: the same places of every sample. */
+/* Drops index 0: the other indices are the same for every sample. */
 static void drop_sample(indices *ids) {
     drop_first(&ids->shape, NULL);
     ids->n--;
@@ -240,7 +239,7 @@ static void drop_sample(indices *ids) {
     }
 }
 
-/* Constant indices of dimensions side by side, as one index of them joined. */
+/* Selects with constant indices of adjacent dimensions, as one index into the merged dimension. */
 static void pick_joined(tti_building *b, const tti_call *c, const tti_operand *x,
                         tti_operand *out) {
     indices ids;
@@ -271,7 +270,7 @@ static void pick_joined(tti_building *b, const tti_call *c, const tti_operand *x
     pick(b, &joined, &index, first, out);
 }
 
-/* The result of a row of two arguments, in *x. */
+/* Runs a row with two arguments on *x, and stores the result in *x. */
 static void apply(tti_building *b, const char *target, tti_arg other, tti_operand *x) {
     tti_operand made = {0};
     if (!tti_good(b)) return;
@@ -279,8 +278,8 @@ static void apply(tti_building *b, const char *target, tti_arg other, tti_operan
     *x = made;
 }
 
-/* x with adjacent dimensions joined, at the places of indices that depend on inputs: negative ones
- * count from the end. */
+/* Selects with indices that depend on inputs, in the merged adjacent dimensions of x. Negative
+ * indices count from the end. */
 static void pick_values(tti_building *b, const tti_operand *x, const tti_operand *const *ids,
                         const int *dim, int n, tti_operand *out) {
     tutti_shape from = tti_shape_of(x), to = {0};
@@ -308,7 +307,7 @@ static void pick_values(tti_building *b, const tti_operand *x, const tti_operand
     if (tti_good(b)) pick(b, &joined, &flat, first, out);
 }
 
-/* For each sample the elements at its own places ids [N,K] of dimension 1. */
+/* Selects for each sample its own indices ids [N,K] of dimension 1. */
 static void pick_own(tti_building *b, const tti_operand *x, const tti_operand *ids,
                      tti_operand *out) {
     tutti_shape to = tti_shape_of(x), wide = to;
@@ -364,7 +363,7 @@ static void index_select(tti_building *b, const tti_call *c) {
     pick(b, x, tti_operand_at(b, c, 2), dim, c->out[0]);
 }
 
-/* x cut to the size of ids in all dimensions but dim; ids may not be larger. */
+/* Cuts x to the size of ids in all dimensions but dim; ids must not be larger. */
 static tutti_value *cut_to(tti_building *b, tutti_value *x, const tutti_shape *ids, int dim) {
     tutti_shape shape = tutti_value_type(x).shape;
     if (tti_good(b) && shape.n_dims != ids->n_dims) tti_refuse(b, "the index does not fit");
@@ -392,7 +391,7 @@ static void gather(tti_building *b, const tti_call *c) {
 
 typedef enum scatter_kind { SCATTER_SET, SCATTER_ADD } scatter_kind;
 
-/* self dim index src: src, a tensor or a number, to the places of self. */
+/* self dim index src: writes src, a tensor or a number, to indices of self. */
 static void scatter(tti_building *b, const tti_call *c, scatter_kind kind) {
     const tti_operand *x = tti_operand_at(b, c, 0), *ids = tti_operand_at(b, c, 2);
     const tti_operand *src = tti_operand_at(b, c, 3);
@@ -421,7 +420,7 @@ static void scatter(tti_building *b, const tti_call *c, scatter_kind kind) {
         tutti_value *ones = tutti_affine(g, tutti_cast(g, places, TUTTI_F32), 0, 1);
         tutti_value *hit = tti_put_present(b, ones, places, dim, to.dim[dim]);
         tutti_value *once = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
-        put = tutti_div(g, put, tutti_maximum(g, hit, once)); /* a repeated place: the mean */
+        put = tutti_div(g, put, tutti_maximum(g, hit, once)); /* a repeated index gets the mean */
         value = tutti_where(g, tutti_minimum(g, hit, once), put, self);
     }
     tti_set_value(b, c->out[0], value, tti_elem_of(x), true);
@@ -449,7 +448,7 @@ static void sort(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     tti_operand *places = c->n_outs > 1 ? c->out[1] : NULL;
-    if (!tti_good(b) || tti_sort_later(b, x, tti_bool_at(b, c, 2), c->out[0], places)) return;
+    if (!tti_good(b) || tti_sort_virtually(b, x, tti_bool_at(b, c, 2), c->out[0], places)) return;
     set_sorted(b, c, x, sorted_of(b, x, dim, tti_bool_at(b, c, 2)));
 }
 
@@ -472,7 +471,7 @@ static void topk(tti_building *b, const tti_call *c) {
 static void argsort(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
-    if (!tti_good(b) || tti_sort_later(b, x, tti_bool_at(b, c, 2), NULL, c->out[0])) return;
+    if (!tti_good(b) || tti_sort_virtually(b, x, tti_bool_at(b, c, 2), NULL, c->out[0])) return;
     tutti_sorted s = sorted_of(b, x, dim, tti_bool_at(b, c, 2));
     tti_set_value(b, c->out[0], s.places, TTI_ELEM_I64, tti_of_batch(x));
 }
@@ -513,7 +512,7 @@ static void cumsum(tti_building *b, const tti_call *c) {
     if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b)) return;
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
-    if (tti_elem_is_float(own) && !tti_elem_is_float(elem)) /* the terms lose their fractions */
+    if (tti_elem_is_float(own) && !tti_elem_is_float(elem)) /* truncates the terms */
         value = tti_as_float(b, tutti_cast(tti_graph_of(b), value, TUTTI_I32));
     value = tutti_cumsum(tti_graph_of(b), tti_present_in(b, value, 1u << dim), dim);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));

@@ -1,5 +1,5 @@
-/* aten_layers.c - operators with weights, pooling, and what differs between training and
- * evaluation.  Weights are given, so the builders are those of tutti/functional.h. */
+/* aten_layers.c - operators with weights, pooling, lookups and recurrent layers. Weights are
+ * arguments, so the builders are those of tutti/functional.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static void addmm(tti_building *b, const tti_call *c) {
 
 /* ---- convolutions ---- */
 
-/* The padding of argument k: numbers, "valid", or "same", which makes the result as large as x; an
- * odd number of zeros puts the extra one at the end, into x itself. */
+/* Reads the padding in argument k: numbers, "valid" or "same" (the result has the size of x). For
+ * an odd number of zeros, x itself is padded with the extra zero at the end. */
 static tutti_value *take_padding(tti_building *b, const tti_call *c, int k, tutti_value *x,
                                  const tutti_shape *weight, tutti_window *w) {
     const tti_arg *arg = c->arg[k];
@@ -91,7 +91,7 @@ static void conv2d(tti_building *b, const tti_call *c) {
         tti_set_result_like(b, c, tutti_conv2d_of(b->graph, x, weight, tti_weight_at(b, c, 2), &w));
 }
 
-/* x[N,C,L] as [N,C,1,L], and back. */
+/* Converts x[N,C,L] to [N,C,1,L]; the next function converts back. */
 static tutti_value *lift(tti_building *b, tutti_value *x) {
     tutti_shape s = tutti_value_type(x).shape;
     if (s.n_dims == 3)
@@ -105,7 +105,7 @@ static tutti_value *lower(tti_building *b, tutti_value *y) {
     return tutti_reshape(b->graph, y, &TUTTI_SHAPE(s.dim[0], s.dim[1], s.dim[3]));
 }
 
-/* A number of the last dimension, as a pair whose first is `first`. */
+/* Reads a number for the last dimension, as the pair {first, number}. */
 static void single_at(tti_building *b, const tti_call *c, int k, int64_t first, int64_t out[2]) {
     int64_t pair[2];
     tti_pair_at(b, c, k, pair);
@@ -156,7 +156,7 @@ static void conv_transpose1d(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set_result_like(b, c, lower(b, y));
 }
 
-/* All of them: input weight bias stride padding dilation transposed output_padding groups. */
+/* input weight bias stride padding dilation transposed output_padding groups: any convolution. */
 static void convolution(tti_building *b, const tti_call *c) {
     int n_dims = tti_shape_of(tti_operand_at(b, c, 1)).n_dims;
     if (tti_good(b) && (n_dims < 3 || n_dims > 5))
@@ -165,7 +165,7 @@ static void convolution(tti_building *b, const tti_call *c) {
     bool is_2d = n_dims == 4, transposed = tti_bool_at(b, c, 6);
     tti_call own = *c;
     const tti_arg *const a[] = {c->arg[3], c->arg[4], c->arg[5], c->arg[7], c->arg[8]};
-    /* In the order of the rows below: stride padding dilation groups, or stride padding
+    /* Argument order of the rows below: stride padding dilation groups, or stride padding
      * output_padding groups dilation. */
     static const int forth[] = {0, 1, 2, 4, 4}, back[] = {0, 1, 3, 4, 2};
     for (int i = 0; i < 5; i++) own.arg[3 + i] = a[transposed ? back[i] : forth[i]];
@@ -182,7 +182,8 @@ static void convolution(tti_building *b, const tti_call *c) {
 
 /* ---- pooling ---- */
 
-/* kernel, stride, padding of arguments 1, 2, 3; an empty stride is the kernel. */
+/* Reads kernel, stride and padding from arguments 1, 2, 3; an empty stride means the kernel
+ * size. */
 static tutti_window pool_window(tti_building *b, const tti_call *c) {
     tutti_window w = {0};
     tti_pair_at(b, c, 1, w.kernel);
@@ -193,8 +194,8 @@ static tutti_window pool_window(tti_building *b, const tti_call *c) {
     return w;
 }
 
-/* Rows and columns beyond the padding that the last windows need where the size is rounded up; a
- * window begins inside x or its padding in front. */
+/* Computes the rows and columns beyond the padding that the last windows need if the size is
+ * rounded up. A window must begin inside x or its leading padding. */
 static void ceil_extra(tti_building *b, const tti_call *c, int k, const tutti_window *w,
                        const tutti_value *x, int64_t extra[2]) {
     tutti_shape s = tutti_value_type(x).shape;
@@ -209,7 +210,7 @@ static void ceil_extra(tti_building *b, const tti_call *c, int k, const tutti_wi
     }
 }
 
-/* x with extra rows and columns of a value at the end. */
+/* Appends extra rows and columns of a value to x. */
 static tutti_value *extended(tti_building *b, tutti_value *x, const int64_t extra[2],
                              double value) {
     for (int d = 0; d < 2; d++) {
@@ -222,8 +223,7 @@ static tutti_value *extended(tti_building *b, tutti_value *x, const int64_t extr
     return x;
 }
 
-/* x with its windows side by side if an axis of the window has a dilation; the window then has
- * none. */
+/* If the window is dilated, lays the windows of x next to each other and removes the dilation. */
 static tutti_value *undilated(tti_building *b, const tti_call *c, tutti_value *x, tutti_window *w) {
     int64_t pair[2];
     tti_pair_at(b, c, 4, pair);
@@ -234,7 +234,7 @@ static tutti_value *undilated(tti_building *b, const tti_call *c, tutti_value *x
     tti_set_value(b, &laid, x, TTI_ELEM_F32, true);
     for (int d = 0; d < 2 && tti_good(b); d++) {
         tti_dilated_window own = {w->kernel[d], w->stride[d], w->pad[d], pair[d]};
-        tti_lay_windows(b, &laid, 2 + d, &own, tti_bool_at(b, c, 5));
+        tti_unfold_windows(b, &laid, 2 + d, &own, tti_bool_at(b, c, 5));
         w->stride[d] = own.stride, w->pad[d] = own.pad;
     }
     return tti_good(b) ? tti_as_float(b, tti_value_of(b, &laid)) : NULL;
@@ -244,7 +244,7 @@ static tutti_value *max_pool(tti_building *b, const tti_call *c, tutti_value *x,
     int64_t extra[2];
     x = undilated(b, c, x, w);
     ceil_extra(b, c, 5, w, x, extra);
-    if (c->n_outs > 1 && c->out[1]) c->out[1]->kind = TTI_OPERAND_NONE; /* places are not there */
+    if (c->n_outs > 1 && c->out[1]) c->out[1]->kind = TTI_OPERAND_NONE; /* no indices */
     x = extended(b, x, extra, -INFINITY);
     return tti_good(b) ? tutti_max_pool2d_of(b->graph, x, w) : NULL;
 }
@@ -260,7 +260,7 @@ static void lower_window(tutti_window *w) {
     w->pad[0] = 0;
 }
 
-/* The dilation of one dimension is that of the second of two. */
+/* self kernel_size stride padding dilation ceil_mode, as a pooling over [1, kernel]. */
 static void max_pool1d(tti_building *b, const tti_call *c) {
     tutti_window w = pool_window(b, c);
     tutti_value *x = lift(b, tti_float_at(b, c, 0));
@@ -275,8 +275,8 @@ static void max_pool1d(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set_result_like(b, c, lower(b, y));
 }
 
-/* The divisor of the window at position p of n along one dimension: the number of its elements
- * inside x, or inside x and its padding. */
+/* Returns the divisor of the window at position p along one dimension of size n: its number of
+ * elements inside x, or inside x and its padding. */
 static int64_t divisor_at(const tutti_window *w, int d, int64_t p, int64_t n, bool counts_pad) {
     int64_t first = p * w->stride[d] - w->pad[d];
     int64_t end = TTI_MIN(first + w->kernel[d], n + w->pad[d]);
@@ -284,8 +284,8 @@ static int64_t divisor_at(const tutti_window *w, int d, int64_t p, int64_t n, bo
     return TTI_MIN(end, n) - TTI_MAX(first, 0);
 }
 
-/* Mean over windows of which some pass the border, or with a divisor of its own: the mean over
- * whole windows, times a constant for each place. */
+/* Average pooling with windows across the border, or with another divisor: the mean over whole
+ * windows times a constant for each position. */
 static tutti_value *avg_pool_corrected(tti_building *b, tutti_value *x, const tutti_window *w,
                                        const int64_t extra[2], bool counts_pad, int64_t divisor) {
     tutti_shape from = tutti_value_type(x).shape;
@@ -333,7 +333,7 @@ static void avg_pool1d(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set_result_like(b, c, lower(b, y));
 }
 
-/* None keeps the size of x. */
+/* Reads output size i; None means the size of x. */
 static int64_t out_size(tti_building *b, const tti_call *c, int i, int64_t own) {
     const tti_arg *arg = c->arg[1];
     if (arg->kind == TTI_ARG_LIST && arg->n == 1) i = 0;
@@ -368,7 +368,7 @@ static void adaptive_avg_pool1d(tti_building *b, const tti_call *c) {
         tti_set_result_like(b, c, lower(b, tutti_adaptive_avg_pool2d(b->graph, x, 1, n)));
 }
 
-/* max(x, 0) - weight max(-x, 0), a weight for each channel or one for all. */
+/* max(x, 0) - weight max(-x, 0), with a weight for each channel or one for all. */
 static void prelu(tti_building *b, const tti_call *c) {
     tutti_graph *g = b->graph;
     tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1);
@@ -384,7 +384,8 @@ static void prelu(tti_building *b, const tti_call *c) {
 
 /* ---- lookups ---- */
 
-/* Rows of a table.  padding_idx: that row gets no gradient from here. */
+/* weight indices padding_idx: rows of a table. Row padding_idx gets no gradient from this
+ * lookup. */
 static void embedding(tti_building *b, const tti_call *c) {
     const tti_operand *table = tti_operand_at(b, c, 0), *ids = tti_operand_at(b, c, 1);
     int64_t pad = tti_int_at(b, c, 2);
@@ -406,7 +407,8 @@ static void embedding(tti_building *b, const tti_call *c) {
     if (pad < 0 || pad >= n_rows || !tutti_graph_is_training(g)) {
         tti_set_value(b, c->out[0], tutti_lookup(g, rows, index), table->elem, tti_of_batch(ids));
     } else {
-        /* mask: 1 at the padding; there -1 is looked up, which is zeros, and the row added. */
+        /* mask: 1 for padding_idx. There the lookup uses -1, which gives zeros without a gradient,
+         * and the row is added. */
         tutti_value *id = tutti_cast(g, index, TUTTI_F32);
         tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
         tutti_value *mask =
@@ -426,14 +428,14 @@ static void embedding(tti_building *b, const tti_call *c) {
 
 /* ---- recurrent ---- */
 
-/* Item i of a list argument. */
+/* Returns item i of list argument k. */
 static tti_operand *item_at(tti_building *b, const tti_call *c, int k, int i) {
     static const tti_arg none;
     const tti_arg *list = c->arg[k];
     return tti_operand_of(b, list->kind == TTI_ARG_LIST && i < list->n ? &list->items[i] : &none);
 }
 
-/* Layer l of a state [layers,B,H]; NULL where it is all zeros. */
+/* Returns layer l of a state [layers,B,H]; NULL: it is all zeros. */
 static tutti_value *state_of(tti_building *b, const tti_operand *state, int64_t l) {
     double value;
     tutti_shape s = tti_shape_of(state);
@@ -448,7 +450,7 @@ static tutti_value *state_of(tti_building *b, const tti_operand *state, int64_t 
                          &TUTTI_SHAPE(s.dim[1], s.dim[2]));
 }
 
-/* x[B,T,..] with its steps in reverse order. */
+/* Reverses the steps of x[B,T,..]. */
 static tutti_value *reversed(tti_building *b, tutti_value *x) {
     int64_t n = tutti_value_type(x).shape.dim[1];
     int32_t *places =
@@ -459,7 +461,7 @@ static tutti_value *reversed(tti_building *b, tutti_value *x) {
     return tutti_gather(b->graph, x, ids, 1);
 }
 
-/* Layer l of a recurrent network in one direction: input y, weights and state number i. */
+/* Runs one layer in one direction: input y; i: index of its weights and state. */
 static tutti_value *one_direction(tti_building *b, const tti_call *c, tutti_value *y, int64_t i,
                                   bool is_lstm) {
     int n_weights = tti_bool_at(b, c, 3) ? 4 : 2;
@@ -473,7 +475,7 @@ static tutti_value *one_direction(tti_building *b, const tti_call *c, tutti_valu
     return is_lstm ? tutti_lstm_of(b->graph, y, &t) : tutti_gru_of(b->graph, y, &t);
 }
 
-/* The last state of a direction: that of its last step, [1,B,H]. */
+/* Returns the state [1,B,H] after the last step of a direction. */
 static tutti_value *last_of(tti_building *b, tutti_value *way, bool is_reverse) {
     tutti_shape shape = tutti_value_type(way).shape;
     if (!tti_good(b)) return NULL;

@@ -1,4 +1,4 @@
-/* aten_logic.c - comparisons, logic, and what masks choose.
+/* aten_logic.c - comparisons, logic, and selection by masks.
  *
  * A boolean that depends on inputs is f32 in the graph, 0 or 1. */
 #include <math.h>
@@ -48,7 +48,7 @@ static void fold_compare(tti_building *b, const tti_call *c) {
 
 /* ---- logic ---- */
 
-tutti_value *tti_truth(tti_building *b, const tti_operand *x) {
+tutti_value *tti_nonzero(tti_building *b, const tti_operand *x) {
     tutti_graph *g = tti_graph_of(b);
     tutti_value *value = tti_compact_value(b, x);
     if (tti_elem_of(x) == TTI_ELEM_BOOL) return value;
@@ -65,15 +65,15 @@ static tutti_value *one_of(tutti_graph *g, tutti_value *x, tutti_value *y) {
 static void join_truths(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
-    tutti_value *p = tti_truth(b, x), *q = tti_truth(b, y);
+    tutti_value *p = tti_nonzero(b, x), *q = tti_nonzero(b, y);
     tti_set_pair(b, c->out[0], tti_row_of(b)->b2(tti_graph_of(b), p, q), TTI_ELEM_BOOL, x, y);
 }
 
-/* An integer and a boolean: the boolean and the integer's last bit, which is its remainder. */
+/* integer & boolean: the boolean and the integer's last bit, which is the remainder by 2. */
 static void join_last_bit(tti_building *b, const tti_call *c, const tti_operand *x,
                           const tti_operand *truth) {
     tutti_graph *g = tti_graph_of(b);
-    tutti_value *whole = tti_compact_value(b, x), *q = tti_truth(b, truth);
+    tutti_value *whole = tti_compact_value(b, x), *q = tti_nonzero(b, truth);
     tutti_value *halves = tutti_floor(g, tutti_affine(g, whole, 0.5, 0));
     tutti_value *last = tutti_sub(g, whole, tutti_affine(g, halves, 2, 0));
     double (*f)(double, double) = tti_row_of(b)->f2;
@@ -83,7 +83,7 @@ static void join_last_bit(tti_building *b, const tti_call *c, const tti_operand 
     tti_set_pair(b, c->out[0], value, tti_elem_of(x), x, truth);
 }
 
-/* Bits of two integers that depend on inputs are not supported. */
+/* self other. Bitwise operators on two integers that depend on inputs are not supported. */
 static void join_bits(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return;
@@ -103,7 +103,7 @@ static void fold_bits(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, tti_row_of(b)->f2, c->out[0]);
 }
 
-/* not x, of any type. */
+/* Logical not of any type. */
 static void logical_not(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_operand zero = {0};
@@ -112,11 +112,11 @@ static void logical_not(tti_building *b, const tti_call *c) {
     if (tti_on_host(x))
         tti_fold_pair(b, x, &zero, TTI_ELEM_BOOL, f_eq, c->out[0]);
     else
-        tti_set_pair(b, c->out[0], not_of(tti_graph_of(b), tti_truth(b, x)), TTI_ELEM_BOOL, x,
+        tti_set_pair(b, c->out[0], not_of(tti_graph_of(b), tti_nonzero(b, x)), TTI_ELEM_BOOL, x,
                      &zero);
 }
 
-/* ~x = -x - 1 of integers with a sign, 255 - x of uint8. */
+/* ~x = -x - 1 for signed integers, 255 - x for uint8. */
 static void bitwise_not(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_operand ones = {0};
@@ -167,7 +167,7 @@ static void classify(tti_building *b, const tti_call *c) {
 static void choose(tti_building *b, const tti_operand *m, const tti_operand *x,
                    const tti_operand *y, tti_operand *out) {
     tutti_shape sm = tti_shape_of(m), sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
-    tti_host made, whole, p = {0}, q = {0}, r; /* a number repeats everywhere */
+    tti_host made, whole, p = {0}, q = {0}, r; /* a number is used for all elements */
     if (!tti_good(b) || !tti_host_broadcast(b, &sm, &sx, &shape)) return;
     if (!tti_host_broadcast(b, &shape, &sy, &shape)) return;
     p.shape = q.shape = shape;
@@ -181,9 +181,9 @@ static void choose(tti_building *b, const tti_operand *m, const tti_operand *x,
     double k[TTI_HOST_GROUP], u[TTI_HOST_GROUP], v[TTI_HOST_GROUP];
     for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
         int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
-        tti_host_take(&wm, k, n_group);
-        tti_host_take(&wx, u, n_group);
-        tti_host_take(&wy, v, n_group);
+        tti_host_copy_next(&wm, k, n_group);
+        tti_host_copy_next(&wx, u, n_group);
+        tti_host_copy_next(&wy, v, n_group);
         for (int64_t j = 0; j < n_group; j++) made.data[i + j] = k[j] != 0 ? u[j] : v[j];
         tti_round_all(made.elem, made.data + i, n_group);
     }
@@ -199,10 +199,10 @@ static void choose_values(tti_building *b, const tti_operand *m, const tti_opera
                           const tti_operand *y, tti_elem elem, tti_operand *out) {
     tti_operand part = {0};
     if (!tti_good(b)) return;
-    tutti_value *mask = tti_truth(b, m);
+    tutti_value *mask = tti_nonzero(b, m);
     tutti_value *p = tti_compact_value(b, x), *q = tti_compact_value(b, y);
     tutti_value *value = tutti_where(tti_graph_of(b), mask, p, q);
-    tti_set_pair(b, &part, p, elem, x, m); /* for its shape and rows alone */
+    tti_set_pair(b, &part, p, elem, x, m); /* only for its shape and rows */
     if (tti_good(b)) tti_set_pair(b, out, value, elem, &part, y);
 }
 
@@ -213,7 +213,7 @@ static void where(tti_building *b, const tti_call *c) {
     if (tti_good(b)) choose_values(b, m, x, y, tti_promote(x, y), c->out[0]);
 }
 
-/* self mask value: value where mask is true. */
+/* self mask value: value for elements whose mask is true. */
 static void masked_fill(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *mask = tti_operand_at(b, c, 1);
     if (tti_good(b)) choose_values(b, mask, tti_operand_at(b, c, 2), x, tti_elem_of(x), c->out[0]);
@@ -235,8 +235,8 @@ static void fold_masked_fill(tti_building *b, const tti_call *c) {
     for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
         int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
         double *x_group = made.data + i;
-        tti_host_take(&wx, x_group, n_group);
-        tti_host_take(&wm, k, n_group);
+        tti_host_copy_next(&wx, x_group, n_group);
+        tti_host_copy_next(&wm, k, n_group);
         for (int64_t j = 0; j < n_group; j++) x_group[j] = k[j] != 0 ? value : x_group[j];
     }
     tti_set_host(c->out[0], &whole);
@@ -248,7 +248,7 @@ static tutti_value *constant(tutti_graph *g, double x) {
     return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, x);
 }
 
-/* self threshold value: self above the threshold, else value. */
+/* self threshold value: elements above the threshold, else value. */
 static void threshold(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double limit = tti_number_at(b, c, 1), other = tti_number_at(b, c, 2);
@@ -260,7 +260,7 @@ static void threshold(tti_building *b, const tti_call *c) {
     tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
-/* self lambd: self towards 0 by lambd. */
+/* self lambd: moves elements towards 0 by lambd, at most to 0. */
 static void softshrink(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double by = tti_number_at(b, c, 1);
@@ -272,7 +272,7 @@ static void softshrink(tti_building *b, const tti_call *c) {
     tti_set_value(b, c->out[0], tutti_sub(g, above, below), tti_elem_of(x), tti_of_batch(x));
 }
 
-/* self lambd: 0 within lambd of 0. */
+/* self lambd: 0 for elements within -lambd .. lambd. */
 static void hardshrink(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double by = tti_number_at(b, c, 1);

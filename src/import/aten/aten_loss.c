@@ -1,6 +1,6 @@
-/* aten_loss.c - PyTorch's losses, as a model computes its own.
+/* aten_loss.c - PyTorch's loss functions, for models that compute their own loss.
  *
- * A mean is that over the rows of the shard that are there; padding adds nothing to a sum. */
+ * A mean is over the present rows of the shard; padding adds nothing to a sum. */
 #include "base/error.h"
 #include "import/aten/aten.h"
 
@@ -16,19 +16,19 @@ static unsigned all_dims(const tutti_value *x) {
     return (1u << tutti_value_type(x).shape.n_dims) - 1;
 }
 
-/* The sum over the elements of x that belong to samples that are there. */
+/* Sums the elements of x that belong to present samples. */
 static tutti_value *present_sum(tti_building *b, tutti_value *x) {
     return tutti_sum(tti_graph_of(b), tti_present_in(b, x, all_dims(x)), NULL);
 }
 
-/* sum divided by the sum of weight. */
+/* Divides sum by the sum of weight. */
 static tutti_value *per_weight(tti_building *b, tutti_value *sum, tutti_value *weight) {
     tutti_graph *g = tti_graph_of(b);
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
     return tutti_div(g, sum, tutti_maximum(g, tutti_sum(g, weight, NULL), least));
 }
 
-/* The sum of terms as a mean: over the sum of weight, which has their shape, or NULL: over their
+/* Divides the sum of terms by the sum of weight, which has their shape, or (NULL) by their
  * number. */
 static tutti_value *mean_of(tti_building *b, tutti_value *sum, const tutti_value *terms,
                             tutti_value *weight) {
@@ -37,7 +37,7 @@ static tutti_value *mean_of(tti_building *b, tutti_value *sum, const tutti_value
     return tti_per_present(b, sum, terms, all_dims(terms));
 }
 
-/* terms, or sums and means of them.  weight: of each term, NULL: 1. */
+/* Sets the result to the terms, their sum or their mean. weight: of each term; NULL: 1. */
 static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
                          tutti_value *weight, int reduction) {
     if (!tti_good(b) || !terms) return;
@@ -50,7 +50,7 @@ static void reduce_terms(tti_building *b, const tti_call *c, tutti_value *terms,
     tti_set_value(b, c->out[0], sum, TTI_ELEM_F32, false);
 }
 
-/* ---- of two values ---- */
+/* ---- losses of two values ---- */
 
 static bool same_shape(const tti_operand *x, const tti_operand *y) {
     tutti_shape a = tti_shape_of(x), b = tti_shape_of(y);
@@ -59,8 +59,8 @@ static bool same_shape(const tti_operand *x, const tti_operand *y) {
     return same;
 }
 
-/* A constant may differ between samples that are compared with each other, as numbers of rows do.
- */
+/* Returns the value of an operand. A constant may differ between samples if it is compared between
+ * them, such as row indices. */
 static tutti_value *compared(tti_building *b, const tti_operand *x) {
     bool joins = x->kind == TTI_OPERAND_HOST && tti_has_padding(b);
     return tti_as_float(b, joins ? tti_value_of(b, x) : tti_batch_value(b, x));
@@ -90,8 +90,8 @@ static void l1_loss(tti_building *b, const tti_call *c) {
                  reduction_at(b, c, 2));
 }
 
-/* e^2/2 up to the bend and a line from there on. */
-static tutti_value *bent(tti_building *b, const tti_call *c, double bend) {
+/* e^2/2 for errors below `bend`, and a line above. */
+static tutti_value *huber(tti_building *b, const tti_call *c, double bend) {
     tutti_graph *g = tti_graph_of(b);
     pair p = pair_at(b, c);
     tutti_value *size = tutti_abs(g, tutti_sub(g, p.x, p.t));
@@ -101,7 +101,7 @@ static tutti_value *bent(tti_building *b, const tti_call *c, double bend) {
 }
 
 static void huber_loss(tti_building *b, const tti_call *c) {
-    reduce_terms(b, c, bent(b, c, tti_number_at(b, c, 3)), NULL, reduction_at(b, c, 2));
+    reduce_terms(b, c, huber(b, c, tti_number_at(b, c, 3)), NULL, reduction_at(b, c, 2));
 }
 
 static void smooth_l1_loss(tti_building *b, const tti_call *c) {
@@ -110,7 +110,7 @@ static void smooth_l1_loss(tti_building *b, const tti_call *c) {
         if (tti_good(b)) l1_loss(b, c);
         return;
     }
-    tutti_value *terms = tutti_affine(tti_graph_of(b), bent(b, c, beta), 1 / beta, 0);
+    tutti_value *terms = tutti_affine(tti_graph_of(b), huber(b, c, beta), 1 / beta, 0);
     reduce_terms(b, c, terms, NULL, reduction_at(b, c, 2));
 }
 
@@ -137,7 +137,7 @@ static void bce_with_logits(tti_building *b, const tti_call *c) {
     reduce_terms(b, c, terms, NULL, reduction_at(b, c, 4));
 }
 
-/* t (ln t - x); of log_target e^t (t - x). */
+/* t (ln t - x); with log_target: e^t (t - x). */
 static void kl_div(tti_building *b, const tti_call *c) {
     tutti_graph *g = tti_graph_of(b);
     pair p = pair_at(b, c);
@@ -148,9 +148,9 @@ static void kl_div(tti_building *b, const tti_call *c) {
     reduce_terms(b, c, tutti_mul(g, t, tutti_sub(g, log_t, p.x)), NULL, reduction_at(b, c, 2));
 }
 
-/* ---- of classes ---- */
+/* ---- losses of classes ---- */
 
-/* Values [N,C,..] with the classes last, as rows [R,C]. */
+/* Converts values [N,C,..] to rows [R,C] with the classes last. */
 static tutti_value *class_rows(tti_building *b, tutti_value *x) {
     tutti_graph *g = tti_graph_of(b);
     const tutti_shape shape = tutti_value_type(x).shape;
@@ -163,12 +163,12 @@ static tutti_value *class_rows(tti_building *b, tutti_value *x) {
         g, x, &TUTTI_SHAPE(tutti_shape_n_elems(&shape) / TTI_MAX(n_classes, 1), n_classes));
 }
 
-/* Sums over the classes [R], as [N,..]. */
+/* Reshapes sums over the classes [R] to [N,..]. */
 static tutti_value *sum_classes(tutti_graph *g, tutti_value *x, const tutti_shape *to) {
     return tutti_reshape(g, tutti_sum(g, x, &(tutti_axes){.n = 1, .axis = {1}}), to);
 }
 
-/* Labels [N,..] as floats, with the shape of the operand; NULL: they are none that is supported. */
+/* Returns labels [N,..] as floats, with the shape of the operand; NULL: they are not supported. */
 static tutti_value *labels_of(tti_building *b, const tti_call *c) {
     const tti_operand *t = tti_operand_at(b, c, 1);
     if (!tti_good(b)) return NULL;
@@ -179,25 +179,26 @@ static tutti_value *labels_of(tti_building *b, const tti_call *c) {
     return NULL;
 }
 
-/* 1 of rows whose label is not left_out, else 0. */
+/* Returns 1 for rows whose label is not left_out, else 0. */
 static tutti_value *kept_rows(tutti_graph *g, tutti_value *label, double left_out) {
     tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
     return tutti_minimum(g, tutti_abs(g, tutti_affine(g, label, 1, -left_out)), one);
 }
 
-/* The label where kept is 1, else -1: i32 [R]. */
+/* Returns i32 [R]: the label for rows whose kept is 1, else -1. */
 static tutti_value *kept_labels(tutti_graph *g, tutti_value *label, tutti_value *kept, int64_t n) {
     label = tutti_affine(g, tutti_mul(g, tutti_affine(g, label, 1, 1), kept), 1, -1);
     return tutti_reshape(g, tutti_cast(g, label, TUTTI_I32), &TUTTI_SHAPE(n));
 }
 
-/* The sum of a loss, but infinite if a kept label is not a class and nothing has checked the labels
- * before: then the run ends instead of leaving them out.  label: f32 [R], -1 where kept is 0. */
+/* Returns the sum of a loss, or infinity if a kept label is not a class and the labels were not
+ * checked before, so that the run ends instead of ignoring the label. label: f32 [R], -1 if kept is
+ * 0. */
 static tutti_value *checked(tti_building *b, const tti_call *c, tutti_value *sum,
                             tutti_value *label, tutti_value *kept, int64_t n_classes, int ignore) {
     tutti_graph *g = tti_graph_of(b);
     if (!tti_good(b) ||
-        tti_note_labels(b, tti_operand_at(b, c, 1), n_classes, tti_int_at(b, c, ignore)))
+        tti_record_labels(b, tti_operand_at(b, c, 1), n_classes, tti_int_at(b, c, ignore)))
         return sum;
     tutti_value *none = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
     tutti_value *below = tutti_maximum(g, tutti_neg(g, label), none);
@@ -208,7 +209,7 @@ static tutti_value *checked(tti_building *b, const tti_call *c, tutti_value *sum
     return tutti_sub(g, sum, tutti_stop_gradient(g, log));
 }
 
-/* - sum of target times log_p; label smoothing gives a share of the target to all classes. */
+/* -sum(target log_p). Label smoothing distributes a fraction of the target over all classes. */
 static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value *log_p, int ignore,
                                 int reduction, double smoothing) {
     tutti_graph *g = tti_graph_of(b);
@@ -234,8 +235,8 @@ static void negative_likelihood(tti_building *b, const tti_call *c, tutti_value 
     reduce_terms(b, c, terms, weight, reduction);
 }
 
-/* Without class weights a sum or mean is that of our op.  The mean divides by the kept rows, which
- * are counted by themselves: the gradient is then known before the loss. */
+/* Cross entropy without class weights, with the graph's op. The mean divides by the number of kept
+ * rows, which is counted separately, so that the gradient is known before the loss. */
 static void entropy_of_rows(tti_building *b, const tti_call *c, tutti_value *rows, int reduction) {
     tutti_graph *g = tti_graph_of(b);
     tutti_value *label = labels_of(b, c);
@@ -257,7 +258,8 @@ static bool has_probabilities(tti_building *b, const tti_call *c) {
     return tti_elem_is_float(tti_elem_of(t)) && same_shape(x, t) && tti_shape_of(t).n_dims > 1;
 }
 
-/* The targets are probabilities of the classes: a mean is over the rows, whatever the weights. */
+/* Cross entropy with class probabilities as targets. The mean is over the rows, independent of
+ * weights. */
 static void entropy_of_probabilities(tti_building *b, const tti_call *c, tutti_value *rows,
                                      int reduction, double smoothing) {
     tutti_graph *g = tti_graph_of(b);
@@ -273,7 +275,7 @@ static void entropy_of_probabilities(tti_building *b, const tti_call *c, tutti_v
     reduce_terms(b, c, tutti_neg(g, sum_classes(g, terms, &to)), NULL, reduction);
 }
 
-/* The classes may be the samples of the batch: those that are padding have no weight. */
+/* Cross entropy. If the classes are the samples of the batch, padding has no weight. */
 static void cross_entropy_loss(tti_building *b, const tti_call *c) {
     tutti_value *x = tti_as_float(b, tti_batch_value(b, tti_operand_at(b, c, 0)));
     int reduction = reduction_at(b, c, 3);
@@ -282,7 +284,7 @@ static void cross_entropy_loss(tti_building *b, const tti_call *c) {
     tutti_value *rows = class_rows(b, x);
     if (smoothing != 0 && tti_has_padding(b) && tti_sample_dims(b, rows, 1u << 1) != 0)
         tti_refuse(b, "label smoothing over the samples of the batch is not supported");
-    rows = tti_or_low(b, rows, 1u << 1, -1e30);
+    rows = tti_fill_padding(b, rows, 1u << 1, -1e30);
     if (has_probabilities(b, c))
         entropy_of_probabilities(b, c, rows, reduction, smoothing);
     else if (reduction != NONE && !tti_has(c, 2))

@@ -1,4 +1,4 @@
-/* aten_math.c - operators on elements: arithmetic, activations, comparisons, reductions. */
+/* aten_math.c - element-wise operators: arithmetic, activations, powers and type conversions. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static void fold_map(tti_building *b, const tti_operand *x, tti_elem elem, doubl
     for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
         int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
         double *x_group = made.data + i;
-        tti_host_take(&w, x_group, n_group);
+        tti_host_copy_next(&w, x_group, n_group);
         for (int64_t k = 0; k < n_group; k++) x_group[k] = f(x_group[k]);
         tti_round_all(elem, x_group, n_group);
     }
@@ -42,7 +42,7 @@ static void fold_same(tti_building *b, const tti_call *c) {
     if (tti_good(b)) fold_map(b, x, tti_elem_of(x), tti_row_of(b)->f1, c->out[0]);
 }
 
-/* The result of a function by elements: equal rows stay equal. */
+/* Sets the result of an element-wise function, for which equal rows stay equal. */
 static void set_like(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
                      const tti_operand *x) {
     tti_set_value(b, out, value, elem, x->of_input);
@@ -196,15 +196,16 @@ static tutti_value *selu(tutti_graph *g, tutti_value *x) {
 static void softplus(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     double beta = tti_number_at(b, c, 1), threshold = tti_number_at(b, c, 2);
-    if (beta * threshold < 15) /* up to there f32 sees the difference from the line */
+    if (beta * threshold < 15) /* below 15, softplus differs from the line in f32 */
         tti_refuse(b, "the threshold %g is not supported", threshold);
     tutti_value *value = tutti_affine(tti_graph_of(b), tti_value_of(b, x), beta, 0);
     value = tutti_affine(tti_graph_of(b), softplus_of(tti_graph_of(b), value), 1 / beta, 0);
     tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
-/* x held between the bounds, whose gradient is 0 outside; at the bounds too where they exclude. */
-static tutti_value *held(tutti_graph *g, tutti_value *x, double least, double most, bool excludes) {
+/* Clamps x to the bounds. The gradient is 0 outside of them and, if excludes, at the bounds. */
+static tutti_value *clamp_value(tutti_graph *g, tutti_value *x, double least, double most,
+                                bool excludes) {
     tutti_value *(*before)(tutti_graph *, tutti_value *, tutti_value *) =
         excludes ? tutti_less_equal : tutti_less;
     tutti_value *y = NULL, *out = NULL;
@@ -235,7 +236,7 @@ static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
         int64_t n = tti_host_n(&x->host);
         if (!tti_host_new(b, elem, &x->host.shape, &made)) return;
         tti_host_walk w = tti_host_begin(&x->host);
-        tti_host_take(&w, made.data, n);
+        tti_host_copy_next(&w, made.data, n);
         for (int64_t i = 0; i < n; i++) {
             double e = made.data[i];
             made.data[i] = isnan(e) ? e : tti_round(elem, fmin(fmax(e, least), most));
@@ -246,8 +247,8 @@ static void clamp_to(tti_building *b, const tti_call *c, int lo, int hi) {
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     if (isnan(least) || isnan(most) || least > most)
         tti_refuse(b, "the bounds %g and %g are not supported", least, most);
-    value = held(tti_graph_of(b), value, least, most,
-                 strncmp(tti_row_of(b)->target, "aten.hardtanh", 13) == 0);
+    value = clamp_value(tti_graph_of(b), value, least, most,
+                        strncmp(tti_row_of(b)->target, "aten.hardtanh", 13) == 0);
     tti_set_value(b, c->out[0], value, elem, tti_of_batch(x));
 }
 
@@ -259,7 +260,7 @@ static void clamp_max(tti_building *b, const tti_call *c) { clamp_to(b, c, -1, 1
 
 tti_host_walk tti_elements(const tti_operand *x, const tti_host *view) {
     if (x->kind != TTI_OPERAND_NUMBER) return tti_host_begin(view);
-    return (tti_host_walk){.data = &x->number}; /* of no dimensions: the same each time */
+    return (tti_host_walk){.data = &x->number}; /* no dimensions: always this element */
 }
 
 static double f_add(double x, double y) { return x + y; }
@@ -267,8 +268,8 @@ static double f_sub(double x, double y) { return x - y; }
 static double f_mul(double x, double y) { return x * y; }
 static double f_div(double x, double y) { return x / y; }
 
-/* The result of two numbers of which one follows from the size of the batch, from its present rows;
- * NULL: neither does, or there is no such function. */
+/* Computes the result of two numbers from the present rows, if one of the numbers depends on the
+ * batch size. NULL: neither does, or the function is not supported. */
 static tutti_value *live_pair(tti_building *b, const tti_operand *x, const tti_operand *y,
                               double (*f)(double, double)) {
     static const struct {
@@ -285,10 +286,10 @@ static tutti_value *live_pair(tti_building *b, const tti_operand *x, const tti_o
     return NULL;
 }
 
-/* elem: of the result; NONE: by promotion. */
+/* elem: type of the result; NONE: by promotion. */
 void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, tti_elem elem,
                    double (*f)(double, double), tti_operand *out) {
-    tti_host made, whole, p = {0}, q = {0}; /* a number repeats everywhere */
+    tti_host made, whole, p = {0}, q = {0}; /* a number is used for all elements */
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
     if (!tti_good(b)) return;
     if (elem == TTI_ELEM_NONE) elem = tti_promote(x, y);
@@ -309,34 +310,34 @@ void tti_fold_pair(tti_building *b, const tti_operand *x, const tti_operand *y, 
     double u[TTI_HOST_GROUP], v[TTI_HOST_GROUP];
     for (int64_t i = 0; i < n; i += TTI_HOST_GROUP) {
         int64_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
-        tti_host_take(&wx, u, n_group);
-        tti_host_take(&wy, v, n_group);
+        tti_host_copy_next(&wx, u, n_group);
+        tti_host_copy_next(&wy, v, n_group);
         for (int64_t k = 0; k < n_group; k++) made.data[i + k] = f(u[k], v[k]);
         tti_round_all(elem, made.data + i, n_group);
     }
     tti_set_host(out, &whole);
 }
 
-/* The dimension of a result of that shape along which a constant repeats for the samples; 0: none.
- */
+/* Returns the dimension of a result with that shape along which constant x repeats for the samples;
+ * 0: none. */
 static int batch_dim_in(const tti_operand *x, const tutti_shape *shape) {
     if (x->kind != TTI_OPERAND_HOST || x->host.batch_dim == 0) return 0;
     return x->host.batch_dim + shape->n_dims - x->host.shape.n_dims;
 }
 
-/* Whether the result of two operands is of the batch, of equal rows, or neither. */
+/* Sets a result, and finds whether it has a row for each sample, equal rows, or neither. */
 void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_elem elem,
                   const tti_operand *x, const tti_operand *y) {
     bool of_input = x->of_input || y->of_input;
     int64_t rows = of_input ? 0 : TTI_MAX(x->rows, y->rows);
     tutti_shape sx = tti_shape_of(x), sy = tti_shape_of(y), shape;
     if (!tti_good(b) || !tti_host_broadcast(b, &sx, &sy, &shape)) return;
-    /* Dimensions that both gave as 1 are repeated only where the result must have them. */
+    /* Dimensions that are 1 in both values are only repeated if the result needs them. */
     tutti_shape want = shape;
     tutti_type type = tutti_value_type(value);
     int batch_dim =
         of_input || rows > 0 ? 0 : TTI_MAX(batch_dim_in(x, &shape), batch_dim_in(y, &shape));
-    int own = batch_dim - (shape.n_dims - type.shape.n_dims); /* in value */
+    int own = batch_dim - (shape.n_dims - type.shape.n_dims); /* the dimension in value */
     if (batch_dim > 0 && own >= 0 && type.shape.dim[own] != 1) batch_dim = 0;
     if (rows > 0 || batch_dim > 0) want.dim[batch_dim] = 1;
     if (type.shape.n_dims != want.n_dims || memcmp(type.shape.dim, want.dim, sizeof want.dim) != 0)
@@ -346,8 +347,8 @@ void tti_set_pair(tti_building *b, tti_operand *out, tutti_value *value, tti_ele
     if (out && tti_good(b)) out->rows = rows;
 }
 
-/* Whether a constant is an integer that f32 does not hold, other than a power of two, as hashes and
- * counters of another range have. */
+/* True if a constant has integers that f32 cannot represent, other than powers of two; hashes and
+ * counters have such integers. */
 static bool is_wide(tti_building *b, const tti_operand *x) {
     if (!tti_on_host(x)) return false;
     int64_t n = x->kind == TTI_OPERAND_HOST ? tti_host_n(&x->host) : 1;
@@ -360,7 +361,8 @@ static bool is_wide(tti_building *b, const tti_operand *x) {
     return false;
 }
 
-/* Integers that depend on inputs are f32 in the graph: a result beyond 2^24 would be rounded. */
+/* Integers that depend on inputs are f32 in the graph, so results above 2^24 would be rounded;
+ * refuses them. */
 static void check_integers(tti_building *b, const tti_operand *x, const tti_operand *y) {
     tti_elem elem = tti_promote(x, y);
     bool are_whole = !tti_elem_is_float(elem) && elem != TTI_ELEM_BOOL &&
@@ -369,7 +371,7 @@ static void check_integers(tti_building *b, const tti_operand *x, const tti_oper
         tti_refuse(b, "integers beyond 2^24 that depend on inputs are not supported");
 }
 
-/* x + factor y, and numbers without a node of their own. */
+/* x + factor y, without separate nodes for numbers. */
 static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_operand *y,
                                double factor) {
     tutti_graph *g = tti_graph_of(b);
@@ -386,7 +388,7 @@ static tutti_value *add_scaled(tti_building *b, const tti_operand *x, const tti_
 static double f_max(double x, double y) { return isnan(x) || x > y ? x : y; }
 static double f_min(double x, double y) { return isnan(x) || x < y ? x : y; }
 
-/* add and sub: alpha times the second. */
+/* add and sub: self + sign * alpha * other. */
 static void add_or_sub(tti_building *b, const tti_call *c, double sign,
                        double (*f)(double, double)) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
@@ -472,7 +474,7 @@ static void fold_pow(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_fold_pair(b, x, y, TTI_ELEM_NONE, pow, c->out[0]);
 }
 
-/* x^n for whole n >= 1, by squares. */
+/* x^n for integer n >= 1, by repeated squaring. */
 static tutti_value *whole_power(tutti_graph *g, tutti_value *x, int n) {
     tutti_value *result = NULL;
     for (; n > 0; n /= 2) {
@@ -518,7 +520,7 @@ static void pow_pair(tti_building *b, const tti_call *c) {
 
 /* ---- three inputs ---- */
 
-/* self tensor1 tensor2 value: self + value tensor1 tensor2, or over tensor2. */
+/* self tensor1 tensor2 value: self + value * tensor1 * tensor2, or / tensor2. */
 static void add_product(tti_building *b, const tti_call *c, bool divides) {
     const tti_operand *x = tti_operand_at(b, c, 0), *p = tti_operand_at(b, c, 1);
     const tti_operand *q = tti_operand_at(b, c, 2);
@@ -570,8 +572,7 @@ static void glu(tti_building *b, const tti_call *c) {
 
 /* ---- types ---- */
 
-/* x as elem: floats of any width are f32 in the graph; numbers lose their fraction where elem has
- * none. */
+/* Converts x to elem. Floats of any width are f32 in the graph; integer types truncate. */
 static void convert(tti_building *b, const tti_call *c, tti_elem elem) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_operand *out = c->out[0];
@@ -581,13 +582,13 @@ static void convert(tti_building *b, const tti_call *c, tti_elem elem) {
         tti_host made, whole, old = x->host;
         if (elem == from) {
             tti_set(out, x);
-            tti_note_whole(b, c);
+            tti_record_whole_view(b, c);
             return;
         }
         if (!tti_host_new_like(b, elem, (tti_host *[]){&old}, 1, &made, &whole)) return;
         int64_t n = tti_host_n(&made);
         tti_host_walk w = tti_host_begin(&old);
-        tti_host_take(&w, made.data, n);
+        tti_host_copy_next(&w, made.data, n);
         tti_round_all(elem, made.data, n);
         tti_set_host(out, &whole);
         return;
@@ -600,7 +601,7 @@ static void convert(tti_building *b, const tti_call *c, tti_elem elem) {
     }
     tutti_value *value = x->rows > 0 ? x->value : tti_value_of(b, x), *own = value;
     if (elem == TTI_ELEM_BOOL && from != TTI_ELEM_BOOL) {
-        set_like(b, out, tti_truth(b, x), elem, x);
+        set_like(b, out, tti_nonzero(b, x), elem, x);
         return;
     }
     bool cuts = tti_elem_is_float(from) && !tti_elem_is_float(elem);
@@ -611,10 +612,10 @@ static void convert(tti_building *b, const tti_call *c, tti_elem elem) {
         return;
     }
     tti_set(out, x);
-    tti_note_whole(b, c);
+    tti_record_whole_view(b, c);
 }
 
-/* self dtype copy: x itself if it has that type already, unless copy */
+/* self dtype copy: x itself if it already has that type and copy is false. */
 static void to_dtype(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_elem elem = tti_has(c, 1) ? (tti_elem)tti_int_at(b, c, 1) : tti_elem_of(x);

@@ -1,18 +1,18 @@
-/* aten_norm.c - norms: of layers, groups and channels, and batch norms with their statistics. */
+/* aten_norm.c - layer, group, instance and batch norms, and the statistics of batch norms. */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* The builders of norms take 0 as their default, so it cannot be passed to them. */
+/* Refuses eps 0, which the builders of norms interpret as the default. */
 static void check_eps(tti_building *b, double eps) {
     if (tti_good(b) && !(eps > 0))
         tti_refuse(
             b, "eps=%g is not supported; export the model with a positive one, such as 1e-12", eps);
 }
 
-/* The normalised dimensions are the last ones; several become one. */
+/* Normalizes the last dimensions; several are merged into one. */
 static void layer_norm(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x), flat = shape;
@@ -45,14 +45,14 @@ static void layer_norm(tti_building *b, const tti_call *c) {
 static void rms_norm(tti_building *b, const tti_call *c) {
     int64_t sizes[TUTTI_MAX_DIMS];
     int n = tti_ints_at(b, c, 1, sizes);
-    double eps = tti_has(c, 3) ? tti_number_at(b, c, 3) : 0x1p-23; /* PyTorch's: of f32 */
+    double eps = tti_has(c, 3) ? tti_number_at(b, c, 3) : 0x1p-23; /* PyTorch's default for f32 */
     check_eps(b, eps);
     if (tti_good(b) && n != 1) tti_refuse(b, "%d dimensions are not supported", n);
     tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 2);
     if (tti_good(b)) tti_set_result_like(b, c, tutti_rms_norm_of(tti_graph_of(b), x, weight, eps));
 }
 
-/* The weight is argument k, and the bias the next one. */
+/* k: index of the weight argument; the bias follows. */
 static void normalize_groups(tti_building *b, const tti_call *c, int64_t groups, int k,
                              double eps) {
     check_eps(b, eps);
@@ -72,8 +72,8 @@ static void native_group_norm(tti_building *b, const tti_call *c) {
     normalize_groups(b, c, tti_int_at(b, c, 6), 1, tti_number_at(b, c, 7));
 }
 
-/* input weight bias running_mean running_var use_input_stats momentum eps: each channel of a sample
- * is a group of its own. */
+/* input weight bias running_mean running_var use_input_stats momentum eps: a group norm with one
+ * channel per group. */
 static void instance_norm(tti_building *b, const tti_call *c) {
     if (tti_good(b) && (!tti_bool_at(b, c, 5) || tti_has(c, 3)))
         tti_refuse(b, "running statistics of an instance norm are not supported");
@@ -84,7 +84,7 @@ static void instance_norm(tti_building *b, const tti_call *c) {
 
 /* ---- batch norms ---- */
 
-/* A buffer of the file as one that the graph moves. */
+/* Adds a buffer of the file as one that the batch norm updates. */
 static tutti_value *moving_buffer(tti_building *b, const tti_call *c, int k, double momentum,
                                   tti_sharing *s) {
     const tti_operand *x = tti_operand_at(b, c, k);
@@ -110,7 +110,7 @@ static tutti_value *moving_buffer(tti_building *b, const tti_call *c, int k, dou
     return *source;
 }
 
-/* A layer that was frozen while others trained: running statistics are constants. */
+/* A batch norm that was frozen while others trained: its running statistics are constants. */
 static tutti_value *frozen_norm(tti_building *b, const tti_call *c, tutti_value *x, double eps) {
     tutti_graph *g = tti_graph_of(b);
     tutti_shape s = tutti_value_type(x).shape, along = {.n_dims = s.n_dims};
@@ -126,14 +126,14 @@ static tutti_value *frozen_norm(tti_building *b, const tti_call *c, tutti_value 
     return bias ? tutti_add(g, x, tutti_reshape(g, bias, &along)) : x;
 }
 
-/* Dimension 0 of the input of a batch norm, [outer,batch,inner] as one. */
+/* Describes dimension 0 of a batch norm's input, if it is [outer,batch,inner] merged. */
 typedef struct merged_rows {
-    tutti_shape shape; /* of the input; n_dims 0: it is as it was */
+    tutti_shape shape; /* shape of the input; n_dims 0: it was not changed */
     int64_t outer, inner;
 } merged_rows;
 
-/* x[outer batch inner,C,..] as [batch,C,outer inner ..], so that dimension 0 counts samples:
- * statistics leave out the rows that fill up a batch. */
+/* Converts x[outer batch inner,C,..] to [batch,C,outer inner ..], so that dimension 0 counts
+ * samples and statistics ignore padding. */
 static tutti_value *samples_first(tti_building *b, tutti_value *x, merged_rows *m) {
     static const int perm[] = {1, 3, 0, 2, 4};
     const tutti_batch at = tti_batch_of(b, x);
@@ -166,29 +166,30 @@ static tutti_value *samples_merged(tti_building *b, tutti_value *y, const merged
     return tutti_reshape(g, tutti_permute(g, y, perm, 5), &m->shape);
 }
 
-/* A batch norm of values that no sample changes, as of standardized weights: it has the same
- * statistics in training and evaluation, and each channel is the group of a group norm. */
+/* A batch norm of values that do not depend on samples, such as standardized weights. Its
+ * statistics are equal in training and evaluation, so it is a group norm with one channel per
+ * group. */
 static tutti_value *norm_of_weights(tti_building *b, const tti_call *c, double eps) {
     tutti_graph *g = tti_graph_of(b);
     tutti_value *x = tti_float_at(b, c, 0), *weight = tti_weight_at(b, c, 1),
                 *bias = tti_weight_at(b, c, 2);
-    tutti_shape s = tutti_value_type(x).shape, turned = s;
+    tutti_shape s = tutti_value_type(x).shape, transpose_of = s;
     int perm[TUTTI_MAX_DIMS];
     if (tti_good(b) && s.n_dims < 2) tti_refuse(b, "%d dimensions are too few", s.n_dims);
     check_eps(b, eps);
     if (!tti_good(b)) return NULL;
     for (int d = 0; d < s.n_dims; d++) perm[d] = d < 2 ? 1 - d : d;
-    turned.dim[0] = s.dim[1];
-    turned.dim[1] = s.dim[0];
+    transpose_of.dim[0] = s.dim[1];
+    transpose_of.dim[1] = s.dim[0];
     if (s.dim[0] > 1) x = tutti_permute(g, x, perm, s.n_dims);
     x = tutti_reshape(g, x, &TUTTI_SHAPE(1, s.dim[1], -1));
     x = tutti_group_norm_of(g, x, s.dim[1], weight, bias, eps);
-    x = tutti_reshape(g, x, s.dim[0] > 1 ? &turned : &s);
+    x = tutti_reshape(g, x, s.dim[0] > 1 ? &transpose_of : &s);
     return s.dim[0] > 1 ? tutti_permute(g, x, perm, s.n_dims) : x;
 }
 
-/* In a training graph the batch's statistics count, however the model was exported; only a layer
- * that was frozen beside others keeps its own. */
+/* A training graph uses the batch's statistics even if the model was exported for evaluation. Only
+ * a layer that was frozen while others trained keeps its running statistics. */
 static void normalize_batch(tti_building *b, const tti_call *c, bool trains, double momentum,
                             double eps) {
     tutti_batch_norm_tensors t = {.eps = eps};
@@ -205,7 +206,7 @@ static void normalize_batch(tti_building *b, const tti_call *c, bool trains, dou
     }
     bool computed = tti_operand_at(b, c, 3)->kind == TTI_OPERAND_GRAPH ||
                     tti_operand_at(b, c, 4)->kind == TTI_OPERAND_GRAPH;
-    if (!trains && computed) { /* statistics that the model computes: nothing moves them */
+    if (!trains && computed) { /* the model computes the statistics, so they are not updated here */
         tti_set_result_like(b, c, frozen_norm(b, c, tti_float_at(b, c, 0), eps));
         return;
     }

@@ -1,6 +1,6 @@
-/* aten_order.c - rows of experts: counting keys, writing and adding to places, and products of
- * rows with one of several matrices.  Where rows were sorted by expert they stay where they were
- * (graph/order.h). */
+/* aten_order.c - operators for mixtures of experts: counting keys, writing and adding rows by
+ * index, and products of rows with one of several matrices. Rows sorted by expert are only sorted
+ * virtually (graph/order.h). */
 #include <math.h>
 #include <string.h>
 
@@ -8,9 +8,9 @@
 #include "import/aten/aten.h"
 #include "import/graph/order.h"
 
-/* ---- host tensors that count ---- */
+/* ---- host tensors that enumerate ---- */
 
-/* Whether x is i / k for element i, of n elements in one dimension; then *k. */
+/* True if x has one dimension and element i is i / k; sets *k. */
 static bool counts_by(const tti_operand *x, int64_t *k) {
     if (x->kind != TTI_OPERAND_HOST || x->host.elem == TTI_ELEM_BOOL) return false;
     tutti_shape shape = x->host.shape;
@@ -47,9 +47,9 @@ bool tti_repeat_each(tti_building *b, const tti_operand *x, const tti_operand *i
     return true;
 }
 
-/* ---- calls with an order ---- */
+/* ---- calls with virtually sorted rows ---- */
 
-/* The operand of an argument, and its role; NULL: no tensor. */
+/* Returns the operand of argument k, and its role; NULL: not a tensor. */
 static const tti_operand *operand_in(const tti_building *b, const tti_call *c, int k,
                                      tti_order_role *role) {
     const tti_operand *x = tti_operand_named(b, tti_arg_at(c, k));
@@ -61,7 +61,7 @@ static bool in_order(tti_order_role role) {
     return role == TTI_ORDER_ROWS || role == TTI_ORDER_KEYS;
 }
 
-/* The one index of a list, of dimension 0; NULL: there are others. */
+/* Returns the only index of a list, which is for dimension 0; NULL: there are others. */
 static const tti_operand *only_index(const tti_building *b, const tti_arg *list) {
     if (list->kind != TTI_ARG_LIST || list->n != 1) return NULL;
     return tti_operand_named(b, &list->items[0]);
@@ -80,7 +80,7 @@ bool tti_index_ordered(tti_building *b, const tti_call *c) {
            tti_apply_unordered(b, c, ids->order, TTI_ORDER_ROWS);
 }
 
-/* The places of rows in an order, sorted, are where each row went. */
+/* argsort of the original positions gives the inverse: the sorted position of each row. */
 bool tti_argsort_ordered(tti_building *b, const tti_call *c) {
     tti_order_role role;
     const tti_operand *x = operand_in(b, c, 0, &role);
@@ -99,7 +99,7 @@ bool tti_cumsum_ordered(tti_building *b, const tti_call *c) {
 
 /* ---- histc ---- */
 
-/* self bins min max: how many elements are in each of so many equal parts of min .. max. */
+/* self bins min max: counts the elements in each of `bins` equal parts of min .. max. */
 static void histc(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_graph *g = tti_graph_of(b);
@@ -118,7 +118,7 @@ static void histc(tti_building *b, const tti_call *c) {
         scalar[i] = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, limit[i]);
     tutti_value *part =
         tutti_affine(g, value, (double)bins / (max - min), -min * (double)bins / (max - min));
-    part = tutti_minimum(g, tutti_floor(g, part), scalar[0]); /* max itself is in the last */
+    part = tutti_minimum(g, tutti_floor(g, part), scalar[0]); /* the last part includes max */
     part = tutti_where(g, tutti_less_equal(g, value, scalar[1]), part, scalar[2]);
     value = tutti_one_hot(g, tutti_cast(g, part, TUTTI_I32), bins);
     value = tti_present_in(b, value, 1u << 0);
@@ -126,7 +126,7 @@ static void histc(tti_building *b, const tti_call *c) {
     tti_set_value(b, c->out[0], value, TTI_ELEM_F32, false);
 }
 
-/* Counts do not depend on the order of what is counted. */
+/* Counts do not depend on the order of the elements. */
 static bool histc_ordered(tti_building *b, const tti_call *c) {
     tti_order_role role;
     const tti_operand *x = operand_in(b, c, 0, &role);
@@ -136,10 +136,10 @@ static bool histc_ordered(tti_building *b, const tti_call *c) {
     return tti_apply_unordered(b, c, x->order, each ? TTI_ORDER_COUNTS : TTI_ORDER_NONE);
 }
 
-/* ---- writing and adding to places ---- */
+/* ---- writing and adding rows by index ---- */
 
-/* ids [n] along dim, negative ones counted from the end, of n_dims dimensions of which the others
- * are 1. */
+/* Reshapes ids [n] to the dimensions of `shape`, with n at dim and 1 elsewhere; negative ids count
+ * from the end. */
 static tutti_value *flat_places(tti_building *b, const tti_operand *ids, const tutti_shape *shape,
                                 int dim) {
     tutti_graph *g = tti_graph_of(b);
@@ -152,10 +152,11 @@ static tutti_value *flat_places(tti_building *b, const tti_operand *ids, const t
 }
 
 typedef struct row_update {
-    const tti_operand *x, *ids, *source; /* rows source [n,..] are put to rows ids [n] of x */
-    int dim;                             /* the dimension of x that ids count */
-    double factor;                       /* of source */
-    bool adds;                           /* to what is there, instead of replacing it */
+    const tti_operand *x, *ids,
+        *source;   /* rows of source [n,..] are written to rows ids [n] of x */
+    int dim;       /* the dimension of x that ids index */
+    double factor; /* factor of source */
+    bool adds;     /* adds to the old elements instead of replacing them */
 } row_update;
 
 static void put_rows(tti_building *b, const row_update *u, tti_operand *out) {
@@ -169,7 +170,7 @@ static void put_rows(tti_building *b, const row_update *u, tti_operand *out) {
     to.dim[dim] = tti_shape_of(ids).dim[0];
     one = to;
     bool any = tti_of_batch(x) || tti_of_batch(ids) || tti_of_batch(source);
-    bool by_sample = any && dim > 0 && !tti_of_batch(ids); /* the same places in each sample */
+    bool by_sample = any && dim > 0 && !tti_of_batch(ids); /* the same indices in each sample */
     if (by_sample) one.dim[0] = 1;
     tutti_value *flat = flat_places(b, ids, &shape, dim), *places;
     places = tutti_broadcast_to(g, flat, &one);
@@ -184,7 +185,7 @@ static void put_rows(tti_building *b, const row_update *u, tti_operand *out) {
         tutti_value *ones = tutti_affine(g, flat, 0, 1), *zero;
         zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
         ones = tti_put_present(b, ones, tutti_cast(g, flat, TUTTI_I32), dim, shape.dim[dim]);
-        /* The mean of what a repeated place was given: the value of a fill. */
+        /* A repeated index gets the mean of its elements, which is right if they are equal. */
         tutti_value *once = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
         value = tutti_div(g, value, tutti_maximum(g, ones, once));
         value = tutti_where(g, tutti_less(g, zero, ones), value, self);
@@ -228,7 +229,7 @@ static void index_put(tti_building *b, const tti_call *c) {
             c->out, 1);
 }
 
-/* inverse[places] = 0, 1, ..; and x[places] = rows in that order. */
+/* Handles inverse[places] = 0, 1, .. and x[places] = virtually sorted rows. */
 static bool index_put_ordered(tti_building *b, const tti_call *c) {
     tti_order_role role, role_values;
     const tti_operand *x = operand_in(b, c, 0, &role);
@@ -257,14 +258,14 @@ static void index_add(tti_building *b, const tti_call *c) {
     put_rows(b, &(row_update){x, ids, source, dim, tti_number_at(b, c, 4), true}, c->out[0]);
 }
 
-/* self dim index source: rows, or one number, in place of what is there. */
+/* self dim index source: replaces elements by rows or by one number. */
 static void index_copy(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *ids = tti_operand_at(b, c, 2);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
     put_rows(b, &(row_update){x, ids, tti_operand_at(b, c, 3), dim, 1, false}, c->out[0]);
 }
 
-/* Rows in an order added to the rows that they were made of, some for each: their sums. */
+/* Adds virtually sorted rows to the rows from which they were made, k for each: sums of k rows. */
 static bool index_add_ordered(tti_building *b, const tti_call *c) {
     tti_order_role role, role_ids, role_source;
     const tti_operand *x = operand_in(b, c, 0, &role), *ids = operand_in(b, c, 2, &role_ids);
@@ -294,8 +295,8 @@ static bool index_add_ordered(tti_building *b, const tti_call *c) {
 
 /* Matrices [E,K,N], or [E,N,K] with *trans. */
 static tutti_value *matrices_of(tti_building *b, const tti_operand *w, bool *trans) {
-    *trans = w->turned != NULL;
-    return tti_as_float(b, *trans ? w->turned : tti_value_of(b, w));
+    *trans = w->transpose_of != NULL;
+    return tti_as_float(b, *trans ? w->transpose_of : tti_value_of(b, w));
 }
 
 static void multiply(tti_building *b, const tti_operand *x, const tti_operand *w, tutti_value *ids,
@@ -307,8 +308,8 @@ static void multiply(tti_building *b, const tti_operand *x, const tti_operand *w
                   TTI_ELEM_F32, tti_of_batch(x));
 }
 
-/* self mat2 offs bias out_dtype: rows below offs[0] with matrix 0, those below offs[1] with 1, ..
- */
+/* self mat2 offs bias out_dtype: multiplies rows below offs[0] by matrix 0, rows below offs[1] by
+ * matrix 1, .. */
 static void grouped_mm(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *w = tti_operand_at(b, c, 1);
     tutti_graph *g = tti_graph_of(b);
@@ -332,7 +333,8 @@ static void grouped_mm(tti_building *b, const tti_call *c) {
     multiply(b, x, w, tutti_cast(g, value, TUTTI_I32), c->out[0]);
 }
 
-/* Rows in the order of their keys, which end where the keys' counts say: the keys choose. */
+/* If rows are virtually sorted by keys and offs are the ends of the keys, each row's key selects
+ * its matrix. */
 static bool grouped_mm_ordered(tti_building *b, const tti_call *c) {
     tti_order_role role, role_ends;
     const tti_operand *x = operand_in(b, c, 0, &role), *ends = operand_in(b, c, 2, &role_ends);

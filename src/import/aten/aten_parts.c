@@ -1,5 +1,5 @@
-/* aten_parts.c - operators as calls of others whose number or arguments depend on shapes: parts of
- * tensors, repeated elements, products of many, recurrences without gates. */
+/* aten_parts.c - operators that call other operators, depending on shapes: parts of tensors,
+ * repeated elements, products, recurrences without gates. */
 #include <math.h>
 #include <string.h>
 
@@ -8,9 +8,9 @@
 
 enum { MAX_UNROLLED = 1024 };
 
-static tti_operand *new_operand(tti_building *b) { return tti_room(b, sizeof(tti_operand)); }
+static tti_operand *new_operand(tti_building *b) { return tti_build_alloc(b, sizeof(tti_operand)); }
 
-/* The first result of a row. */
+/* Runs a row and returns its first result. */
 static tti_operand *op(tti_building *b, const char *target, int n, const tti_arg *args) {
     tti_operand *out = new_operand(b);
     if (tti_good(b) && out) tti_call_row(b, target, args, n, &out, 1);
@@ -24,7 +24,7 @@ static tti_arg of(const tti_operand *x) { return tti_operand_arg(x); }
 static tti_arg num(int64_t i) { return tti_int_arg(i); }
 
 static tti_arg list_of(tti_building *b, tti_operand *const *parts, int n) {
-    tti_arg *items = tti_room(b, ((size_t)n + 1) * sizeof *items);
+    tti_arg *items = tti_build_alloc(b, ((size_t)n + 1) * sizeof *items);
     for (int i = 0; items && i < n; i++) items[i] = of(parts[i]);
     return (tti_arg){.kind = TTI_ARG_LIST, .items = items, .n = items ? n : 0};
 }
@@ -47,7 +47,7 @@ static void set_result(tti_building *b, const tti_call *c, const tti_operand *x)
 
 /* ---- parts ---- */
 
-/* Cuts at places [n], in order: n + 1 parts. */
+/* Cuts at increasing positions [n] into n + 1 parts. */
 static void cut_at(tti_building *b, const tti_call *c, const tti_operand *given, int dim,
                    const int64_t *places, int n) {
     const tti_operand x = *given;
@@ -62,7 +62,7 @@ static void cut_at(tti_building *b, const tti_call *c, const tti_operand *given,
     }
 }
 
-/* In n parts, of which the first ones have an element more if they cannot be equal. */
+/* Cuts x into n parts; if they cannot be equal, the first ones have one element more. */
 static void cut_in(tti_building *b, const tti_call *c, const tti_operand *x, int dim, int64_t n) {
     int64_t places[TTI_COUNT(c->out)] = {0}, size = tti_shape_of(x).dim[dim];
     if (n < 1 || n > (int64_t)TTI_COUNT(places)) tti_refuse(b, "%lld parts", (long long)n);
@@ -90,7 +90,7 @@ static void tensor_split(tti_building *b, const tti_call *c) {
 static void tensor_split_at(tti_building *b, const tti_call *c) {
     split_places(b, c, given_dim(b, c));
 }
-/* hsplit: along dimension 1, or 0 of a vector. */
+/* The dimension of hsplit: 1, or 0 for a vector. */
 static int second_dim(tti_building *b, const tti_call *c) {
     return tti_shape_of(tti_operand_at(b, c, 0)).n_dims > 1;
 }
@@ -99,8 +99,8 @@ static void hsplit_at(tti_building *b, const tti_call *c) { split_places(b, c, s
 static void vsplit(tti_building *b, const tti_call *c) { split_sections(b, c, 0); }
 static void vsplit_at(tti_building *b, const tti_call *c) { split_places(b, c, 0); }
 
-/* The diagonal of a matrix that compares all samples with each other: for each row its own column;
- * false: x is none. */
+/* Takes the diagonal of a matrix that compares all samples with each other: each row's own column.
+ * False: x is no such matrix. */
 static bool sample_diagonal(tti_building *b, const tti_operand *x, int64_t offset,
                             tti_operand *out) {
     tutti_graph *g = tti_graph_of(b);
@@ -110,7 +110,7 @@ static bool sample_diagonal(tti_building *b, const tti_operand *x, int64_t offse
         return false;
     tutti_value *value = tti_value_of(b, x);
     if (tti_sample_dims(b, value, ~0u) != 3) return false;
-    int32_t *places = tti_room(b, (size_t)shape.dim[0] * sizeof *places);
+    int32_t *places = tti_build_alloc(b, (size_t)shape.dim[0] * sizeof *places);
     for (int64_t i = 0; places && i < shape.dim[0]; i++) places[i] = (int32_t)i;
     if (!tti_good(b)) return true;
     tutti_value *ids = tutti_constant_array(g, TUTTI_I32, &TUTTI_SHAPE(shape.dim[0], 1), places);
@@ -119,8 +119,8 @@ static bool sample_diagonal(tti_building *b, const tti_operand *x, int64_t offse
     return true;
 }
 
-/* The diagonal of a constant, as a view.  perm: its two dimensions are the last ones; from: the
- * row, the column and the number of its elements. */
+/* Takes the diagonal of a constant, as a view. perm: moves its two dimensions to the end; from:
+ * first row, first column and number of elements. */
 static void host_diagonal(const tti_operand *x, const int64_t *perm, const int64_t from[3],
                           tti_operand *out) {
     tti_host made = x->host;
@@ -140,7 +140,7 @@ static void host_diagonal(const tti_operand *x, const int64_t *perm, const int64
     tti_set_host(out, &made);
 }
 
-/* self offset dim1 dim2: the two dimensions become one, the last. */
+/* self offset dim1 dim2: replaces the two dimensions by one, which is the last. */
 static void diagonal(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);
@@ -169,7 +169,7 @@ static void diagonal(tti_building *b, const tti_call *c) {
     tti_operand *flat =
         op(b, "aten.permute.default", ARGS(of(x), tti_ints_arg(b, perm, shape.n_dims)));
     flat = op(b, "aten.flatten.using_ints", ARGS(of(flat), num(-2), num(-1)));
-    tti_arg *items = tti_room(b, (size_t)shape.n_dims * sizeof *items);
+    tti_arg *items = tti_build_alloc(b, (size_t)shape.n_dims * sizeof *items);
     if (!tti_good(b)) return;
     items[shape.n_dims - 2] = of(&index);
     tti_arg list = {.kind = TTI_ARG_LIST, .items = items, .n = shape.n_dims - 1};
@@ -178,7 +178,7 @@ static void diagonal(tti_building *b, const tti_call *c) {
 
 /* ---- writing parts ---- */
 
-/* x with the elements start .. of dim replaced by those of source. */
+/* Replaces the elements of x from start on along dim by those of source. */
 static void put_part(tti_building *b, const tti_call *c, const tti_operand *x,
                      const tti_operand *source, int dim, int64_t start) {
     tutti_shape shape = tti_shape_of(x), part = tti_shape_of(source);
@@ -195,8 +195,8 @@ static void put_part(tti_building *b, const tti_call *c, const tti_operand *x,
         set_result(b, c, op(b, "aten.cat.default", ARGS(list_of(b, parts, n), num(dim))));
 }
 
-/* The same of every step-th element from start on: rows of step elements, of which the first is
- * replaced, and what is left of the last one. */
+/* The same for every step-th element from start on: replaces the first element of each row of
+ * `step` elements; the last row may be shorter. */
 static void put_steps(tti_building *b, const tti_call *c, const tti_operand *x,
                       const tti_operand *source, int dim, const int64_t range[2]) {
     int64_t start = range[0], step = range[1], n = tti_shape_of(source).dim[dim];
@@ -268,7 +268,7 @@ static void select_scatter(tti_building *b, const tti_call *c) {
 
 /* ---- repeating ---- */
 
-/* self repeats dim: each element that often; without a dim those of the flat tensor. */
+/* self repeats dim: repeats each element; without dim, of the flattened tensor. */
 static void repeat_interleave(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int64_t repeats = tti_int_at(b, c, 1), times[TUTTI_MAX_DIMS + 1];
@@ -283,7 +283,7 @@ static void repeat_interleave(tti_building *b, const tti_call *c) {
     set_result(b, c, op(b, "aten.flatten.using_ints", ARGS(of(wide), num(dim), num(dim + 1))));
 }
 
-/* self repeats dim: element i repeats[i] times. */
+/* self repeats dim: repeats element i repeats[i] times. */
 static void repeat_each(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *repeats = tti_operand_at(b, c, 1);
     int n_times, dim;
@@ -308,7 +308,7 @@ static void repeat_each(tti_building *b, const tti_call *c) {
     set_result(b, c, op(b, "aten.index_select.default", ARGS(of(x), num(dim), of(&index))));
 }
 
-/* self dims: repeat, where dims may be fewer than the dimensions. */
+/* self dims: repeat, with possibly fewer dims than dimensions. */
 static void tile(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int64_t given[TUTTI_MAX_DIMS], times[TUTTI_MAX_DIMS];
@@ -318,7 +318,7 @@ static void tile(tti_building *b, const tti_call *c) {
         set_result(b, c, op(b, "aten.repeat.default", ARGS(of(x), tti_ints_arg(b, times, n_dims))));
 }
 
-/* tensors indexing: each repeated along the others' dimensions; of "xy" the first two swap. */
+/* tensors indexing: expands each along the dimensions of the others; "xy" swaps the first two. */
 static void meshgrid(tti_building *b, const tti_call *c) {
     const tti_arg *list = tti_arg_at(c, 0);
     bool swaps = c->n_args > 1 && strcmp(tti_text_at(b, c, 1), "xy") == 0;
@@ -348,7 +348,7 @@ static void view_as(tti_building *b, const tti_call *c) {
     tti_do_reshape(b, tti_operand_at(b, c, 0), &to, c->out[0]);
 }
 
-/* self source destination: several dimensions to other places. */
+/* self source destination: moves several dimensions. */
 static void movedims(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int n_dims = tti_shape_of(x).n_dims, perm[TUTTI_MAX_DIMS], next = 0;
@@ -371,9 +371,9 @@ static void movedims(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_do_permute(b, x, perm, c->out[0]);
 }
 
-/* ---- products of many ---- */
+/* ---- products ---- */
 
-/* The product along dim of a tensor, two halves at a time; keeps the dimension. */
+/* The product along dim, computed by repeatedly multiplying two halves; keeps the dimension. */
 static tti_operand *product_along(tti_building *b, tti_operand *x, int dim) {
     while (tti_good(b) && tti_shape_of(x).dim[dim] > 1) {
         int64_t n = tti_shape_of(x).dim[dim], half = n / 2;
@@ -408,7 +408,7 @@ static void prod_all(tti_building *b, const tti_call *c) {
         set_result(b, c, op(b, "aten.reshape.default", ARGS(of(x), tti_ints_arg(b, NULL, 0))));
 }
 
-/* self dim: running products, one step for each element. */
+/* self dim: running products, with one step for each element. */
 static void cumprod(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
@@ -416,7 +416,7 @@ static void cumprod(tti_building *b, const tti_call *c) {
     if (tti_good(b) && (n < 1 || n > MAX_UNROLLED))
         tti_refuse(b, "a dimension of %lld elements is not supported, only 1 to %d", (long long)n,
                    MAX_UNROLLED);
-    tti_operand **parts = tti_room(b, ((size_t)TTI_MAX(n, 1)) * sizeof *parts);
+    tti_operand **parts = tti_build_alloc(b, ((size_t)TTI_MAX(n, 1)) * sizeof *parts);
     for (int64_t i = 0; i < n && tti_good(b); i++) {
         parts[i] = slice_of(b, x, dim, i, i + 1);
         if (i > 0) parts[i] = pair(b, "aten.mul.Tensor", parts[i - 1], parts[i]);
@@ -425,7 +425,7 @@ static void cumprod(tti_building *b, const tti_call *c) {
         set_result(b, c, op(b, "aten.cat.default", ARGS(list_of(b, parts, (int)n), num(dim))));
 }
 
-/* v pow dim: the norms of all elements with the same place in dim; -1: of all. */
+/* v pow dim: the norm of all elements with the same index in dim; -1: of all elements. */
 static void norm_except_dim(tti_building *b, const tti_call *c) {
     const tti_operand *v = tti_operand_at(b, c, 0);
     int64_t dims[TUTTI_MAX_DIMS], dim = tti_int_at(b, c, 2);
@@ -469,8 +469,8 @@ static void rnn(tti_building *b, const tti_call *c, const char *function) {
         return;
     }
     tti_operand *now = op(b, "aten.alias.default", ARGS(of(x)));
-    tti_operand **last = tti_room(b, (size_t)(layers * ways) * sizeof *last);
-    tti_operand **steps = tti_room(b, (size_t)n * sizeof *steps);
+    tti_operand **last = tti_build_alloc(b, (size_t)(layers * ways) * sizeof *last);
+    tti_operand **steps = tti_build_alloc(b, (size_t)n * sizeof *steps);
     for (int64_t layer = 0; layer < layers && tti_good(b); layer++) {
         tti_operand *outs[2] = {NULL};
         for (int way = 0; way < ways && tti_good(b); way++) {
@@ -507,7 +507,7 @@ static void rnn_relu(tti_building *b, const tti_call *c) { rnn(b, c, "aten.relu.
 /* ---- bags of embeddings ---- */
 
 /* weight indices offsets scale_grad_by_freq mode sparse per_sample_weights include_last_offset
- * padding_idx: sums, means or maxima of rows, of bags of one size. */
+ * padding_idx: sums, means or maxima of rows in bags of equal size. */
 static void embedding_bag(tti_building *b, const tti_call *c) {
     const tti_operand *ids = tti_operand_at(b, c, 1), *offsets = tti_operand_at(b, c, 2);
     int64_t mode = tti_int_at(b, c, 4), n = tti_shape_of(ids).dim[0];

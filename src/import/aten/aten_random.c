@@ -1,11 +1,11 @@
-/* aten_random.c - dropout, and random numbers as values.
+/* aten_random.c - dropout and random numbers.
  *
- * Stochastic depth is written out by exporters: one number for each sample, from bernoulli_ or as
- * floor(rand + keep).  Both become drop_path of ones, which is the identity in evaluation. */
+ * Exporters expand stochastic depth into one random number per sample, from bernoulli_ or as
+ * floor(rand + keep). Both become drop_path of ones, which is the identity in evaluation. */
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* Ones of a shape whose dimension 0 is the batch's. */
+/* Returns ones of a shape whose dimension 0 is the batch. */
 static tutti_value *ones_of(tti_building *b, const tutti_shape *shape) {
     tutti_shape one = *shape;
     if (tti_good(b) && (shape->n_dims < 1 || shape->dim[0] != b->batch))
@@ -15,7 +15,7 @@ static tutti_value *ones_of(tti_building *b, const tutti_shape *shape) {
     return tti_repeat_rows(b, tutti_constant(b->graph, TUTTI_F32, &one, 1));
 }
 
-/* One number for each sample, or one for each element: 1 with probability keep, else 0. */
+/* Returns a random number for each sample, or for each element: 1 with probability keep, else 0. */
 static tutti_value *bernoulli_of(tti_building *b, const tutti_shape *shape, double keep) {
     tutti_value *ones = ones_of(b, shape);
     if (tti_good(b) && !(keep > 0 && keep <= 1))
@@ -72,7 +72,7 @@ static void randn_like(tti_building *b, const tti_call *c) { noise_like(b, c, tr
 
 /* ---- dropout: input p train ---- */
 
-/* Whether the layer acts: not if it was frozen while others trained. */
+/* True if the layer is active: it was not frozen while others trained. */
 static bool drops(tti_building *b, const tti_call *c, double *p) {
     *p = tti_number_at(b, c, 1);
     if (tti_good(b) && !(*p >= 0 && *p < 1)) tti_refuse(b, "p=%g", *p);
@@ -92,14 +92,14 @@ static void dropout(tti_building *b, const tti_call *c) {
     tutti_shape shape = tti_shape_of(x);
     tutti_value *value = tti_as_float(b, tti_value_of(b, x));
     bool merged = tti_of_batch(x) && shape.n_dims > 0 && shape.dim[0] > b->batch &&
-                  shape.dim[0] % b->batch == 0; /* a mask belongs to a sample, not to a row of it */
+                  shape.dim[0] % b->batch == 0; /* one mask per sample, not per row */
     if (merged) value = tutti_reshape(b->graph, value, &TUTTI_SHAPE(b->batch, -1));
     value = tutti_dropout(b->graph, value, p, tti_layer_name_of(b));
     if (merged) value = tutti_reshape(b->graph, value, &shape);
     tti_set_value(b, c->out[0], value, tti_elem_of(x), tti_of_batch(x));
 }
 
-/* Whole channels: one number for each sample and channel. */
+/* Drops whole channels: one random number for each sample and channel. */
 static void feature_dropout(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x), mask = shape;

@@ -1,4 +1,4 @@
-/* aten_reduce.c - operators that join elements: sums, means, extremes, norms, softmax. */
+/* aten_reduce.c - reductions: sums, means, extremes, norms, softmax. */
 #include <math.h>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@ static double f_min(double x, double y) { return isnan(x) || x < y ? x : y; }
 
 /* ---- reductions ---- */
 
-/* The dimensions of argument k as bits; none or an empty list: all. */
+/* Returns the dimensions in argument k as a bit mask; None or an empty list: all. */
 static unsigned axes_at(tti_building *b, const tti_call *c, int k, int n_dims) {
     int64_t list[TUTTI_MAX_DIMS];
     unsigned axes = 0;
@@ -35,7 +35,8 @@ typedef struct reducing {
     tti_elem elem;
 } reducing;
 
-/* The result for no elements; an extreme is the end of the type's range (ONNX; PyTorch refuses). */
+/* The result for zero elements. An extreme is the end of the type's range (as in ONNX; PyTorch
+ * refuses). */
 static double start_of(const reducing *r) {
     static const struct {
         double low, high;
@@ -65,7 +66,7 @@ static void fold_reduce(tti_building *b, const tti_host *x, const reducing *r, t
     if (!tti_add_work(b, (double)n)) return;
     tti_host_walk to = tti_host_begin(&at), from = tti_host_begin(x);
     for (int64_t i = 0; i < n; i++) {
-        int64_t place = tti_host_next_place(&to);
+        int64_t place = tti_host_next_offset(&to);
         made.data[place] = r->join(made.data[place], tti_host_next(&from));
     }
     double share = n_out > 0 ? (double)n / (double)n_out : 1;
@@ -75,7 +76,7 @@ static void fold_reduce(tti_building *b, const tti_host *x, const reducing *r, t
     tti_do_reshape(b, &kept_operand, &shape, out);
 }
 
-/* Integers are summed as 64-bit ones, unless argument k names a type. */
+/* The type of a sum: integers are summed as i64, unless argument k names a type. */
 static tti_elem sum_elem(tti_building *b, const tti_call *c, int k) {
     tti_elem elem = tti_elem_of(tti_operand_at(b, c, 0));
     if (tti_has(c, k)) return (tti_elem)tti_int_at(b, c, k);
@@ -93,19 +94,20 @@ static tutti_value *min_of(tutti_graph *g, tutti_value *x, const tutti_axes *axe
     return tutti_neg(g, tutti_max(g, tutti_neg(g, x), axes));
 }
 
-/* The reduction without the rows that are padding. */
+/* Reduces x without padding rows. */
 static tutti_value *reduce_present(tti_building *b, tutti_value *x, unsigned bits, bool keep,
                                    reduce_fn fn) {
     tutti_graph *g = tti_graph_of(b);
     tutti_axes axes = axes_of(bits, keep);
-    if (fn == tutti_max) return tutti_max(g, tti_or_low(b, x, bits, -INFINITY), &axes);
+    if (fn == tutti_max) return tutti_max(g, tti_fill_padding(b, x, bits, -INFINITY), &axes);
     if (fn == min_of)
-        return tutti_neg(g, tutti_max(g, tti_or_low(b, tutti_neg(g, x), bits, -INFINITY), &axes));
+        return tutti_neg(
+            g, tutti_max(g, tti_fill_padding(b, tutti_neg(g, x), bits, -INFINITY), &axes));
     tutti_value *sum = tutti_sum(g, tti_present_in(b, x, bits), &axes);
     return fn == tutti_mean ? tti_per_present(b, sum, x, bits) : sum;
 }
 
-/* Whether the result of reducing x, of which value has the elements, differs between samples. */
+/* True if the result of reducing x still has a row for each sample. value: the elements of x. */
 static bool stays_of_batch(tti_building *b, const tti_operand *x, const tutti_value *value,
                            unsigned bits) {
     const tutti_batch at = tti_batch_of(b, value);
@@ -167,14 +169,14 @@ static void amin(tti_building *b, const tti_call *c) {
     reduce(b, c, 1, 2, min_of, (reducing){.join = f_min, .start = INFINITY, .elem = elem});
 }
 
-/* The root whose slope at 0 is 0, as PyTorch has it of norms and deviations. */
+/* Square root with gradient 0 at 0, as in PyTorch's norms and deviations. */
 static tutti_value *root_of(tutti_graph *g, tutti_value *x) {
     tutti_value *zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
     tutti_value *safe = tutti_add(g, x, tutti_equal(g, x, zero));
     return tutti_keep(g, tutti_sqrt(g, safe), x);
 }
 
-/* The mean over dims, which stay as 1 if keep. */
+/* Returns the mean over dims, which are kept with size 1 if keep. */
 static tutti_value *mean_of(tti_building *b, tutti_value *x, unsigned dims, bool keep) {
     tutti_axes axes = axes_of(dims, keep);
     if (!tti_has_padding(b) || tti_sample_dims(b, x, dims) == 0)
@@ -183,7 +185,7 @@ static tutti_value *mean_of(tti_building *b, tutti_value *x, unsigned dims, bool
     return tutti_div(tti_graph_of(b), sum, tti_n_present_in(b, x, dims));
 }
 
-/* The variance, by elements less correction. */
+/* Returns the variance, divided by the number of elements - correction. */
 static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axes, bool keep,
                              double correction) {
     tutti_graph *g = tti_graph_of(b);
@@ -202,14 +204,15 @@ static tutti_value *variance(tti_building *b, const tti_operand *x, unsigned axe
     tutti_value *rest = tutti_sub(g, value, mean_of(b, value, axes, true));
     tutti_value *squares = tutti_square(g, rest);
     if (!counts) return tutti_affine(g, tutti_sum(g, squares, &wanted), 1 / (n - correction), 0);
-    /* One element less a correction of 1 would divide by 0. */
+    /* Avoids a division by 0 for one element and a correction of 1. */
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-6);
     tutti_value *by = tutti_affine(g, tti_n_present_in(b, value, axes), 1, -correction);
     value = tutti_sum(g, tti_present_in(b, squares, axes), &wanted);
     return tutti_div(g, value, tutti_maximum(g, by, least));
 }
 
-/* correction: a number, or True for 1; None: 1.  Where there are two results, the mean too. */
+/* correct: index of the correction, a number or True or None for 1. Also sets the mean if there are
+ * two results. */
 static void var_at(tti_building *b, const tti_call *c, int dims, int correct, int keep, bool root) {
     const tti_operand own = *tti_operand_at(b, c, 0), *x = &own;
     unsigned axes = axes_at(b, c, dims, tti_shape_of(x).n_dims);
@@ -228,7 +231,7 @@ static void std_correction(tti_building *b, const tti_call *c) { var_at(b, c, 1,
 static void var_all(tti_building *b, const tti_call *c) { var_at(b, c, -1, 1, -1, false); }
 static void std_all(tti_building *b, const tti_call *c) { var_at(b, c, -1, 1, -1, true); }
 
-/* The norm of an order above 1; its slope at 0 is 0. */
+/* Returns the norm of an order above 1; its gradient at 0 is 0. */
 static tutti_value *norm_of(tutti_graph *g, tutti_value *x, double order, const tutti_axes *axes) {
     tutti_value *zero = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 0);
     tutti_value *size = tutti_abs(g, x);
@@ -269,11 +272,11 @@ static void norm_at(tti_building *b, const tti_call *c, int order, int dims, int
 static void vector_norm(tti_building *b, const tti_call *c) { norm_at(b, c, 1, 2, 3); }
 static void norm_all(tti_building *b, const tti_call *c) { norm_at(b, c, 1, -1, -1); }
 
-/* A number without weight in a softmax with any other; finite, because it may be multiplied by 0.
- */
+/* A number that has no weight in a softmax with any other; finite, because it may be multiplied by
+ * 0. */
 #define LOW (-1e30)
 
-/* ln of the sum of e^x, from the largest x on. */
+/* ln(sum(e^x)), computed relative to the largest x. */
 static void logsumexp(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_graph *g = tti_graph_of(b);
@@ -283,7 +286,7 @@ static void logsumexp(tti_building *b, const tti_call *c) {
     if (tti_good(b) && tti_shape_of(x).n_dims < 1) tti_refuse(b, "a scalar is not supported");
     if (!tti_good(b)) return;
     bool any = stays_of_batch(b, x, value, bits);
-    value = tti_or_low(b, value, bits, LOW);
+    value = tti_fill_padding(b, value, bits, LOW);
     tutti_value *top = tutti_stop_gradient(g, tutti_max(g, value, &kept));
     tutti_value *sum = tutti_sum(g, tutti_exp(g, tutti_sub(g, value, top)), &wanted);
     tutti_shape shape = tutti_value_type(sum).shape;
@@ -291,13 +294,13 @@ static void logsumexp(tti_building *b, const tti_call *c) {
     tti_set_value(b, c->out[0], value, tti_float_elem(tti_elem_of(x)), any);
 }
 
-/* ---- places of extremes ---- */
+/* ---- indices of extremes ---- */
 
-/* The place of the largest x along dim; x may be an integer. */
+/* Returns the index of the largest (or smallest) x along dim; x may be an integer. */
 static tutti_value *place_of(tti_building *b, tutti_value *x, int dim, bool smallest, bool keep) {
     tutti_graph *g = tti_graph_of(b);
     tutti_shape shape = tutti_value_type(x).shape;
-    x = tti_or_low(b, smallest ? tutti_neg(g, x) : x, 1u << dim, -INFINITY);
+    x = tti_fill_padding(b, smallest ? tutti_neg(g, x) : x, 1u << dim, -INFINITY);
     tutti_value *value = tutti_argmax(g, x, dim);
     if (!keep || shape.n_dims < 1) return value;
     shape.dim[dim] = 1;
@@ -319,7 +322,7 @@ static void arg_extreme(tti_building *b, const tti_call *c, bool smallest) {
 static void argmax(tti_building *b, const tti_call *c) { arg_extreme(b, c, false); }
 static void argmin(tti_building *b, const tti_call *c) { arg_extreme(b, c, true); }
 
-/* self dim keepdim: the extreme and its place; the gradient goes to that place alone. */
+/* self dim keepdim: the extreme and its index. Only that element gets the gradient. */
 static void extreme_along(tti_building *b, const tti_call *c, bool smallest) {
     const tti_operand own = *tti_operand_at(b, c, 0), *x = &own;
     tutti_graph *g = tti_graph_of(b);
@@ -342,7 +345,7 @@ static void extreme_along(tti_building *b, const tti_call *c, bool smallest) {
 static void max_along(tti_building *b, const tti_call *c) { extreme_along(b, c, false); }
 static void min_along(tti_building *b, const tti_call *c) { extreme_along(b, c, true); }
 
-/* ---- whether any or all are not 0 ---- */
+/* ---- any and all ---- */
 
 static double f_any(double x, double y) { return x != 0 || y != 0; }
 static double f_all(double x, double y) { return x != 0 && y != 0; }
@@ -362,7 +365,7 @@ static void truths(tti_building *b, const tti_call *c, int dims, int keep, bool 
     }
     tutti_axes axes = axes_of(r.axes, r.keep);
     tutti_shape shape = tti_shape_of(x);
-    tutti_value *value = tti_truth(b, x);
+    tutti_value *value = tti_nonzero(b, x);
     tutti_shape own = tutti_value_type(value).shape;
     if (own.n_dims == shape.n_dims && own.n_dims > 0 && own.dim[0] != shape.dim[0])
         value = tutti_broadcast_to(g, value, &shape);
@@ -382,7 +385,7 @@ static void all_dim(tti_building *b, const tti_call *c) { truths(b, c, 1, 2, tru
 static void softmax_of(tti_building *b, const tti_call *c, bool is_log) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
-    tutti_value *value = tti_or_low(b, tti_as_float(b, tti_value_of(b, x)), 1u << dim, LOW);
+    tutti_value *value = tti_fill_padding(b, tti_as_float(b, tti_value_of(b, x)), 1u << dim, LOW);
     value = is_log ? tutti_log_softmax(tti_graph_of(b), value, dim)
                    : tutti_softmax(tti_graph_of(b), value, dim);
     tti_set_value(b, c->out[0], value, tti_float_elem(tti_elem_of(x)), tti_of_batch(x));

@@ -1,7 +1,8 @@
-/* aten_repeat.c - operators that repeat elements along dimensions.  Both kinds of operands.
+/* aten_repeat.c - operators that repeat elements along dimensions, for graph values and host
+ * tensors.
  *
- * A dimension that repeats as often as there are samples, by the size of the batch, becomes one of
- * samples: a batch that is divided among workers divides it. */
+ * A dimension that is repeated by the batch size becomes the batch dimension, so that dividing the
+ * batch between workers divides it too. */
 #include <string.h>
 
 #include "base/error.h"
@@ -13,8 +14,8 @@ static tutti_shape shape_at(tti_building *b, const tti_call *c, int k) {
     return shape;
 }
 
-/* x repeated to shape; batch_dim: the dimension that is the batch's, of which x has no more than
- * one; -1: none. */
+/* Expands x to shape. batch_dim: the dimension that becomes the batch, which has size 1 in x; -1:
+ * none. */
 static void expand_to(tti_building *b, const tti_operand *x, tutti_shape shape, int batch_dim,
                       tti_operand *out) {
     tutti_shape from = tti_shape_of(x);
@@ -76,11 +77,11 @@ static void expand_as(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *like = tti_operand_at(b, c, 1);
     tutti_shape to = tti_shape_of(like), from = tti_shape_of(x);
     int batch_dim = tti_batch_dim_of(b, like), own = batch_dim - (to.n_dims - from.n_dims);
-    if (own >= 0 && from.dim[own] != 1) batch_dim = -1; /* x has the batch */
+    if (own >= 0 && from.dim[own] != 1) batch_dim = -1; /* x already has the batch */
     expand_to(b, x, to, batch_dim, c->out[0]);
 }
 
-/* repeat: a tensor several times along each dimension, as concatenations. */
+/* self repeats: repeats a tensor along each dimension, like a concatenation. */
 static void repeat(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape times = shape_at(b, c, 1), from = tti_shape_of(x), to;

@@ -1,7 +1,7 @@
-/* aten_resize.c - interpolation, padding, windows as a dimension, and pixels as channels.
+/* aten_resize.c - interpolation, padding, windows as a dimension, and pixel shuffling.
  *
- * Interpolation along a dimension is a product with a constant matrix, which holds the weights of
- * PyTorch's kernels; what repeats elements is a gather with constant places. */
+ * Interpolation along a dimension is a product with a constant matrix that has the weights of
+ * PyTorch's kernels. Nearest-neighbour interpolation is a gather with constant indices. */
 #include <math.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ typedef struct axis_map {
     kernel_kind kind;
     bool align, antialias;
     int64_t n, n_out;
-    double scale; /* of the argument; 0: the ratio of the sizes */
+    double scale; /* the scale argument; 0: use the ratio of the sizes */
 } axis_map;
 
 double tti_cubic_weight(double x, double a) {
@@ -48,7 +48,7 @@ double tti_cubic_weight(double x, double a) {
     return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
-/* The first element of x that output o reads. */
+/* Returns the first element of x that output o reads. */
 static double source_of(const axis_map *m, int64_t o) {
     double step = m->scale > 0 ? 1 / m->scale : (double)m->n / (double)m->n_out;
     if (m->align) return m->n_out > 1 ? (double)o * (double)(m->n - 1) / (double)(m->n_out - 1) : 0;
@@ -58,7 +58,7 @@ static double source_of(const axis_map *m, int64_t o) {
     return m->kind == LINEAR ? fmax(at, 0) : at;
 }
 
-/* Row o of the matrix: weights of the n elements. */
+/* Fills row o of the matrix, the weights of the n elements. */
 static void fill_row(const axis_map *m, int64_t o, float *row) {
     int64_t last = m->n - 1;
     double at = source_of(m, o), low = floor(at), part = at - low;
@@ -115,7 +115,8 @@ static tutti_value *resize_axis(tti_building *b, tutti_value *x, int dim, const 
     return tti_weigh_along(b, x, dim, matrix, m->n_out);
 }
 
-/* The call with an image for each sample, where argument 0 is a constant that repeats for them. */
+/* A copy of a call whose argument 0, a constant that repeats for the samples, is expanded to an
+ * image for each sample. */
 typedef struct over_batch {
     tti_operand x;
     tti_arg arg;
@@ -130,8 +131,8 @@ static const tti_call *take_samples(tti_building *b, const tti_call *c, over_bat
     return &own->call;
 }
 
-/* input output_size [align_corners] scales...: of the n dimensions after the channels.  list:
- * argument with all scales, -1: each has an argument of its own from `scales` on. */
+/* input output_size [align_corners] scales...: interpolates the n dimensions after the channels.
+ * list: index of the argument with all scales; -1: separate arguments from index `scales` on. */
 static void interpolate(tti_building *b, const tti_call *c, axis_map kind, int n, int scales,
                         bool is_list) {
     over_batch own;
@@ -189,7 +190,7 @@ static void bicubic_aa_vec(tti_building *b, const tti_call *c) {
     interpolate(b, c, kind_of(b, c, CUBIC, true), 2, 3, true);
 }
 
-/* With an op of its own where the ratio is that of the sizes. */
+/* Uses a dedicated op if the scale is the ratio of the sizes. */
 static void bilinear_of(tti_building *b, const tti_call *c, bool is_list) {
     over_batch own;
     c = take_samples(b, c, &own);
@@ -234,7 +235,7 @@ static void nearest_exact_vec(tti_building *b, const tti_call *c) {
     interpolate(b, c, (axis_map){.kind = NEAREST_EXACT}, 2, 2, true);
 }
 
-/* A whole factor, the same for both dimensions, has an op of its own. */
+/* Uses a dedicated op for an integer factor that is equal for both dimensions. */
 static void nearest_of(tti_building *b, const tti_call *c, bool is_list) {
     over_batch own;
     c = take_samples(b, c, &own);
@@ -265,7 +266,7 @@ static void nearest_vec(tti_building *b, const tti_call *c) { nearest_of(b, c, t
 
 typedef enum pad_mode { PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR } pad_mode;
 
-/* The element of n that lies at place i, which may be outside; -1: none. */
+/* Returns the element, 0 .. n-1, at position i, which may be outside; -1: none. */
 static int64_t inside(pad_mode mode, int64_t i, int64_t n) {
     if (mode == PAD_REPLICATE) return TTI_MAX(0, TTI_MIN(i, n - 1));
     if (mode == PAD_CIRCULAR) return i < 0 ? i + n : i >= n ? i - n : i;
@@ -287,7 +288,7 @@ static tutti_value *pad_by_places(tti_building *b, tutti_value *x, int dim, int6
     return tti_good(b) ? tti_gather_along(b, x, dim, places, n_out) : NULL;
 }
 
-/* before and after elements of a value. */
+/* Pads dimension dim with `before` and `after` elements of a value. */
 static tutti_value *pad_by_value(tti_building *b, tutti_value *x, int dim, int64_t before,
                                  int64_t after, double value) {
     tutti_graph *g = b->graph;
@@ -319,7 +320,7 @@ static tutti_value *pad_by_value(tti_building *b, tutti_value *x, int dim, int64
     return tutti_concat(g, parts, n, dim);
 }
 
-/* The pairs of argument 1, from the last dimension on: list[2 n]; their number. */
+/* Reads the pairs of argument 1 to list[2 n], the last dimension first; returns n. */
 static int read_pads(tti_building *b, const tti_call *c, int64_t list[2 * TUTTI_MAX_DIMS]) {
     const tti_arg *pads = c->arg[1];
     int n_dims = tti_shape_of(tti_operand_at(b, c, 0)).n_dims;
@@ -378,7 +379,8 @@ static void pad(tti_building *b, const tti_call *c) {
 
 /* ---- windows ---- */
 
-/* self dimension size step: the windows of a dimension, their elements as a new last one. */
+/* self dimension size step: the windows of a dimension, with their elements in a new last
+ * dimension. */
 static void unfold(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);
@@ -402,7 +404,7 @@ static void unfold(tti_building *b, const tti_call *c) {
     set_result(b, c, tutti_permute(b->graph, value, perm, n));
 }
 
-/* The same of a constant: its windows look at its memory. */
+/* The same for a constant, as a view of its memory. */
 static void fold_unfold(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int64_t size = tti_int_at(b, c, 2), step = tti_int_at(b, c, 3);
@@ -462,7 +464,7 @@ static void im2col(tti_building *b, const tti_call *c) {
                              &TUTTI_SHAPE(s.dim[0], s.dim[1] * kernel[0] * kernel[1], n_windows)));
 }
 
-/* ---- pixels as channels ---- */
+/* ---- pixel shuffling ---- */
 
 /* [N, C r r, H, W] -> [N, C, H r, W r] */
 static void pixel_shuffle(tti_building *b, const tti_call *c) {

@@ -1,6 +1,6 @@
-/* aten_scatter.c - elements put to places of a tensor: of constants, scatter_reduce, and places by
- * several indices.
- * aten_index.c has the other operators of values in the graph. */
+/* aten_scatter.c - writes elements to indices of a tensor: scatter for constants, scatter_reduce,
+ * and writes with several indices. aten_index.c has the other scatter operators for graph
+ * values. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 typedef enum put_kind { PUT_SET, PUT_SUM, PUT_MEAN, PUT_MAX, PUT_MIN, PUT_PRODUCT } put_kind;
 
-/* The new value of a place after one more element. */
+/* Combines an element with the old value at its index. */
 static double put(put_kind kind, double old, double x) {
     switch (kind) {
         case PUT_SUM:
@@ -26,7 +26,7 @@ static double put(put_kind kind, double old, double x) {
     }
 }
 
-/* Whether index fits the tensor and the elements that are put: no larger, but along dim. */
+/* True if index is no larger than the tensor (except along dim) and than src. */
 static bool fits(const tti_operand *src, const tutti_shape *ids, const tutti_shape *to, int dim) {
     bool good = ids->n_dims == to->n_dims;
     tutti_shape from = tti_shape_of(src);
@@ -38,8 +38,8 @@ static bool fits(const tti_operand *src, const tutti_shape *ids, const tutti_sha
     return good;
 }
 
-/* self dim index src .. : without the own elements of self in the places that are hit, unless
- * has_own. */
+/* self dim index src ..: reduces into self. has_own: the old elements of self are included at the
+ * indices that are written. */
 static void fold_put(tti_building *b, const tti_call *c, put_kind kind, bool has_own) {
     const tti_operand *x = tti_operand_at(b, c, 0), *ids = tti_operand_at(b, c, 2);
     const tti_operand *src = tti_operand_at(b, c, 3);
@@ -103,15 +103,15 @@ void tti_fold_scatter_reduce(tti_building *b, const tti_call *c) {
     if (tti_good(b)) fold_put(b, c, kind, tti_bool_at(b, c, 5));
 }
 
-/* ---- scatter_reduce of values of the graph ---- */
+/* ---- scatter_reduce of graph values ---- */
 
-/* Elements of the table that says which elements go to which place. */
-static const double most_pairs = 0x1p28;
+/* Largest number of (element, index) pairs in the table of pairs_of. */
+static const double max_pairs = 0x1p28;
 
-/* The result of a row, as a new operand; x itself after a failure. */
+/* Runs a row and returns its result as a new operand; x itself after a failure. */
 static tti_operand *made_by(tti_building *b, const char *target, const tti_arg *args, int n,
                             tti_operand *x) {
-    tti_operand *out = tti_room(b, sizeof *out);
+    tti_operand *out = tti_build_alloc(b, sizeof *out);
     if (out && tti_good(b)) tti_call_row(b, target, args, n, &out, 1);
     return out && tti_good(b) ? out : x;
 }
@@ -129,10 +129,10 @@ static tti_operand *chosen(tti_building *b, tti_operand *c, tti_arg x, tti_arg y
     return made_by(b, "aten.where.self", (tti_arg[]){tti_operand_arg(c), x, y}, 3, c);
 }
 
-/* [..,N,E]: whether element e goes to place n.  index [..,E]. */
+/* Returns [..,N,E]: 1 if element e is written to index n, else 0. index [..,E]. */
 static tti_operand *pairs_of(tti_building *b, tti_operand *index, int64_t n) {
     tti_host places;
-    tti_operand *row = tti_room(b, sizeof *row);
+    tti_operand *row = tti_build_alloc(b, sizeof *row);
     if (!row || !tti_host_new(b, TTI_ELEM_I64, &TUTTI_SHAPE(n, 1), &places)) return index;
     for (int64_t i = 0; i < n; i++) places.data[i] = (double)i;
     tti_set_host(row, &places);
@@ -140,7 +140,8 @@ static tti_operand *pairs_of(tti_building *b, tti_operand *index, int64_t n) {
     return pair(b, "aten.eq.Tensor", index, tti_operand_arg(row));
 }
 
-/* The largest, the smallest or the product of what goes to each place: src [..,E], self [..,N]. */
+/* Returns the maximum, minimum or product of the elements written to each index: src [..,E], self
+ * [..,N]. */
 static tti_operand *reduce_pairs(tti_building *b, put_kind kind, bool has_own, tti_operand *self,
                                  tti_operand *pairs, tti_operand *src) {
     double none = kind == PUT_PRODUCT ? 1 : kind == PUT_MAX ? -INFINITY : INFINITY;
@@ -159,7 +160,8 @@ static tti_operand *reduce_pairs(tti_building *b, put_kind kind, bool has_own, t
                 x, kind == PUT_PRODUCT ? tti_int_arg(-1) : tti_ints_arg(b, (int64_t[]){-1}, 1));
 }
 
-/* The sum or the mean of what goes to each place, along the last dimension; *n: how many do. */
+/* Returns the sum or mean of the elements written to each index, along the last dimension; *n:
+ * their number. */
 static tti_operand *add_up(tti_building *b, put_kind kind, bool has_own, tti_operand *self,
                            tti_operand *index, tti_operand *src, tti_operand **n) {
     tti_operand *none =
@@ -191,7 +193,7 @@ void tti_scatter_reduce(tti_building *b, const tti_call *c) {
         same = ids.dim[d] == from.dim[d] && (d == dim || ids.dim[d] == to.dim[d]);
     if (!same) tti_refuse(b, "an index that is smaller than the tensors is not supported");
     if (!tti_good(b)) return;
-    if (!adds && (double)tutti_shape_n_elems(&ids) * (double)to.dim[dim] > most_pairs)
+    if (!adds && (double)tutti_shape_n_elems(&ids) * (double)to.dim[dim] > max_pairs)
         tti_refuse(b, "reduce='%.20s' of %lld elements into %lld places is too much",
                    tti_text_at(b, c, 4), (long long)ids.dim[dim], (long long)to.dim[dim]);
     self = with_last(b, self, dim);
@@ -213,7 +215,7 @@ void tti_scatter_reduce(tti_building *b, const tti_call *c) {
 
 /* ---- x[.., i, j, ..] = values ---- */
 
-/* Whether a constant has the number of its row everywhere, and a row for each sample. */
+/* True if a constant has a row for each sample, and each element is the index of its row. */
 static bool counts_samples(tti_building *b, const tti_operand *x) {
     tutti_shape s = tti_shape_of(x);
     if (x->kind != TTI_OPERAND_HOST || s.n_dims < 1 || s.dim[0] != tti_batch_rows(b)) return false;
@@ -224,8 +226,7 @@ static bool counts_samples(tti_building *b, const tti_operand *x) {
     return true;
 }
 
-/* Indices of neighbouring dimensions as places in these dimensions as one, from first on: n of
- * sizes dim. */
+/* Merges the indices of n adjacent dimensions with sizes dim into one index. */
 static tti_operand *join_indices(tti_building *b, tti_operand *const *ids, const int64_t *dim,
                                  int n) {
     tti_operand *sum = NULL;
@@ -247,7 +248,7 @@ static tti_operand *shaped(tti_building *b, const char *target, tti_operand *x,
     return pair(b, target, x, tti_ints_arg(b, to->dim, to->n_dims));
 }
 
-/* Indices ids [n] of dimensions first .., which lie side by side. */
+/* index_put with indices ids [n] of adjacent dimensions from `first` on. */
 void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids, int first, int n) {
     tti_operand *x = tti_operand_at(b, c, 0), *values = tti_operand_at(b, c, 2);
     tutti_shape from = tti_shape_of(x), at = {0}, own = {0}, flat = {0}, wide = {0};
@@ -263,7 +264,7 @@ void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids,
     if (by_sample && (at.n_dims < 1 || at.dim[0] != tti_batch_rows(b)))
         tti_refuse(b, "the indices do not fit the samples");
     if (!tti_good(b)) return;
-    int skip = by_sample, end = first + n; /* the samples' own dimension stays */
+    int skip = by_sample, end = first + n; /* the dimension of the samples is kept */
     int64_t n_places = 1, n_ids = tutti_shape_n_elems(&at);
     for (int d = 0; d < first + skip; d++) own.dim[own.n_dims++] = from.dim[d];
     for (int d = first + skip; d < end; d++) n_places *= from.dim[d];
@@ -278,7 +279,7 @@ void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids,
     }
     tti_operand *places = join_indices(b, ids + skip, from.dim + first + skip, n - skip);
     places = shaped(b, "aten.expand.default", places, &at);
-    if (x->kind == TTI_OPERAND_HOST) /* a view of it would count as another reader */
+    if (x->kind == TTI_OPERAND_HOST) /* a view would count as another reader of x */
         x = made_by(b, "aten.clone.default", (tti_arg[]){tti_operand_arg(x)}, 1, x);
     x = shaped(b, "aten.reshape.default", x, &own);
     values = shaped(b, "aten.expand.default", values, &wide);
@@ -286,7 +287,7 @@ void tti_put_joined(tti_building *b, const tti_call *c, tti_operand *const *ids,
     const int dim = first + skip;
     const char *row = adds ? "aten.index_add.default" : "aten.index_copy.default";
     if (by_sample) {
-        tutti_shape each = flat; /* a place for each element of the first two dimensions */
+        tutti_shape each = flat; /* an index for each element of the first two dimensions */
         for (int d = 2; d < each.n_dims; d++) each.dim[d] = 1;
         places = shaped(b, "aten.reshape.default", places, &each);
         places = shaped(b, "aten.expand.default", places, &flat);

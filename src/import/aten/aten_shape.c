@@ -1,17 +1,17 @@
-/* aten_shape.c - operators that move elements: views, parts, joining.  Both kinds of operands.
- * aten_repeat.c has those that repeat elements. */
+/* aten_shape.c - operators that move elements, for graph values and host tensors: views, parts,
+ * concatenation. aten_repeat.c has those that repeat elements. */
 #include <string.h>
 
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* ---- helpers for both kinds ---- */
+/* ---- helpers for graph values and host tensors ---- */
 
 static void set_view(tti_building *b, tti_operand *out, tutti_value *value, const tti_operand *x) {
     tti_set_value(b, out, value, x->elem, x->of_input || x->rows > 0);
 }
 
-/* A host tensor with other strides that looks at the memory of x. */
+/* Sets the result to a view of host tensor x with other strides. */
 static void set_host_view(tti_operand *out, const tti_host *x) {
     x->use->shared = true;
     tti_set_host(out, x);
@@ -26,7 +26,7 @@ static bool is_dense(const tti_host *x) {
     return true;
 }
 
-/* One dimension may be -1. */
+/* Resolves a dimension of -1, of which there may be one. */
 static bool resolve(tti_building *b, const tutti_shape *from, tutti_shape *to) {
     int64_t known = 1, total = tutti_shape_n_elems(from);
     int open = -1;
@@ -46,13 +46,13 @@ static bool resolve(tti_building *b, const tutti_shape *from, tutti_shape *to) {
     return tti_good(b);
 }
 
-/* Notes where the batch is, that repeats along dimension d now; -1: nowhere. */
+/* Records that the batch repeats along dimension d; -1: along none. */
 static void set_batch_dim(tti_host *x, int d) {
     x->of_batch = x->of_batch || d == 0;
     x->batch_dim = d > 0 ? d : 0;
 }
 
-/* The dimension of to that is dimension d of from; -1: none is. */
+/* Returns the dimension of `to` that is dimension d of `from`; -1: none. */
 static int place_after(const tutti_shape *from, const tutti_shape *to, int d) {
     int64_t ahead = 1, n = 1;
     for (int i = 0; i < d; i++) ahead *= from->dim[i];
@@ -87,8 +87,8 @@ static bool same_shape(const tutti_shape *x, const tutti_shape *y) {
            memcmp(x->dim, y->dim, (size_t)x->n_dims * sizeof x->dim[0]) == 0;
 }
 
-/* The dimensions of own in front of those whose elements make the last one of to, and that one; as
- * to itself where there are none. */
+/* Returns the leading dimensions of `own` followed by the last dimension of `to`; `to` itself if
+ * the last dimension has no such counterpart. */
 static tutti_shape unfold(const tutti_shape *own, const tutti_shape *to) {
     int64_t last = to->dim[to->n_dims - 1], n = 1;
     int d = own->n_dims;
@@ -100,9 +100,9 @@ static tutti_shape unfold(const tutti_shape *own, const tutti_shape *to) {
     return wide;
 }
 
-/* Dimensions in front that become one are folded only in name, until an operator needs them so:
- * [T,B,C] as [T B,C] has no dimension any more along which the batch could be divided, and between
- * a linear layer and its way back nothing does. */
+/* Merging leading dimensions is deferred (folded) until an operator needs it: [T,B,C] reshaped to
+ * [T B,C] has no dimension along which the batch could be divided, and a linear layer between two
+ * such reshapes does not need one. */
 static void graph_reshape(tti_building *b, const tti_operand *x, const tutti_shape *to,
                           tti_operand *out) {
     tutti_value *value = x->folded ? x->value : tti_value_of(b, x);
@@ -131,7 +131,7 @@ void tti_do_permute(tti_building *b, const tti_operand *x, const int *perm, tti_
     if (!tti_good(b)) return;
     if (x->kind == TTI_OPERAND_HOST) {
         tti_host made = x->host;
-        int batch = x->host.batch_dim, place = -1; /* where it repeats for the samples */
+        int batch = x->host.batch_dim, place = -1; /* batch: repeats for the samples */
         bool repeats = batch > 0 || (made.of_batch && perm[0] != 0 && from.dim[0] == b->batch &&
                                      tti_host_repeats(&x->host, 0));
         made.of_batch = made.of_batch && perm[0] == 0;
@@ -144,7 +144,7 @@ void tti_do_permute(tti_building *b, const tti_operand *x, const int *perm, tti_
         set_host_view(out, &made);
         return;
     }
-    /* Where dimension 0 is not the batch's any more, its place is: the split rules follow it. */
+    /* If dimension 0 is no longer the batch, the split rules track the batch dimension. */
     set_view(b, out, tutti_permute(b->graph, tti_value_of(b, x), perm, from.n_dims), x);
 }
 
@@ -167,7 +167,7 @@ void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start,
         set_view(b, out, all ? value : tutti_slice(b->graph, value, dim, start, len), x);
         return;
     }
-    /* Every step-th element: those of the wanted places, of rows of step. */
+    /* Selects every step-th element: one element of each row of `step` elements. */
     tutti_shape shape = tutti_value_type(value).shape;
     int64_t left = shape.dim[dim] - start, padded = len * step;
     if (shape.n_dims == TUTTI_MAX_DIMS || len == 0) {
@@ -188,8 +188,9 @@ void tti_do_slice(tti_building *b, const tti_operand *x, int dim, int64_t start,
 
 /* ---- views ---- */
 
-/* Notes which elements of argument 0 the result has, so that a write to it reaches the whole. */
-static void note_view(const tti_building *b, const tti_call *c, tti_view_part part) {
+/* Records which elements of argument 0 the result shares, so that a write to the result changes
+ * argument 0. */
+static void record_view(const tti_building *b, const tti_call *c, tti_view_part part) {
     tti_operand *out = c->out[0];
     if (!tti_good(b) || !out || out->kind == TTI_OPERAND_NUMBER || c->arg[0]->kind != TTI_ARG_VALUE)
         return;
@@ -197,22 +198,22 @@ static void note_view(const tti_building *b, const tti_call *c, tti_view_part pa
     out->part.base = c->arg[0]->value + 1;
 }
 
-void tti_note_whole(const tti_building *b, const tti_call *c) {
-    note_view(b, c, (tti_view_part){.is_whole = true});
+void tti_record_whole_view(const tti_building *b, const tti_call *c) {
+    record_view(b, c, (tti_view_part){.is_whole = true});
 }
 
 static void note_part(const tti_building *b, const tti_call *c, int dim, int64_t start,
                       int64_t step) {
-    note_view(b, c, (tti_view_part){.dim = dim, .start = start, .step = step});
+    record_view(b, c, (tti_view_part){.dim = dim, .start = start, .step = step});
 }
 
 static void note_permuted(const tti_building *b, const tti_call *c, const int *perm, int n) {
     tti_view_part part = {.is_whole = true, .is_permuted = true};
     for (int d = 0; d < n; d++) part.perm[d] = (int8_t)perm[d];
-    note_view(b, c, part);
+    record_view(b, c, part);
 }
 
-/* The shape of a list argument. */
+/* Reads list argument k as a shape. */
 static tutti_shape shape_at(tti_building *b, const tti_call *c, int k) {
     tutti_shape shape = {0};
     shape.n_dims = tti_ints_at(b, c, k, shape.dim);
@@ -222,10 +223,10 @@ static tutti_shape shape_at(tti_building *b, const tti_call *c, int k) {
 static void view(tti_building *b, const tti_call *c) {
     tutti_shape to = shape_at(b, c, 1);
     tti_do_reshape(b, tti_operand_at(b, c, 0), &to, c->out[0]);
-    tti_note_whole(b, c);
+    tti_record_whole_view(b, c);
 }
 
-/* The same elements; PyTorch copies them if they do not lie together. */
+/* self shape: a view if possible; PyTorch copies elements that are not contiguous. */
 static void reshape(tti_building *b, const tti_call *c) {
     tutti_shape to = shape_at(b, c, 1);
     tti_do_reshape(b, tti_operand_at(b, c, 0), &to, c->out[0]);
@@ -233,7 +234,7 @@ static void reshape(tti_building *b, const tti_call *c) {
 
 static void alias(tti_building *b, const tti_call *c) {
     tti_set(c->out[0], tti_operand_at(b, c, 0));
-    tti_note_whole(b, c);
+    tti_record_whole_view(b, c);
 }
 
 static void detach(tti_building *b, const tti_call *c) {
@@ -297,10 +298,10 @@ static void unflatten(tti_building *b, const tti_call *c) {
         for (int i = 0; i < (d == dim ? sizes.n_dims : 1); i++)
             to.dim[to.n_dims++] = d == dim ? sizes.dim[i] : from.dim[d];
     tti_do_reshape(b, x, &to, c->out[0]);
-    tti_note_whole(b, c);
+    tti_record_whole_view(b, c);
 }
 
-/* x with a dimension of 1 more. */
+/* Inserts a dimension of size 1. */
 static void add_dim(tti_building *b, const tti_operand *x, int dim, tti_operand *out) {
     tutti_shape from = tti_shape_of(x), to = {0};
     if (from.n_dims == TUTTI_MAX_DIMS) tti_refuse(b, "the result has too many dimensions");
@@ -315,20 +316,20 @@ static void add_dim(tti_building *b, const tti_operand *x, int dim, tti_operand 
 static void unsqueeze(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     add_dim(b, x, tti_dim_at(b, c, 1, tti_shape_of(x).n_dims + 1), c->out[0]);
-    tti_note_whole(b, c);
+    tti_record_whole_view(b, c);
 }
 
 static void select_at(tti_building *b, const tti_operand *x, int dim, int64_t index,
                       tti_operand *out);
 
-/* Leaves out dimensions of size 1: those of drop. */
+/* Removes the dimensions of size 1 in bit mask drop. */
 static void squeeze_dims(tti_building *b, const tti_operand *x, unsigned drop, tti_operand *out) {
     tutti_shape from = tti_shape_of(x), to = {0};
     for (int d = 0; d < from.n_dims; d++)
         if (!(drop >> d & 1u && from.dim[d] == 1)) to.dim[to.n_dims++] = from.dim[d];
     bool front_alone = x->kind == TTI_OPERAND_GRAPH && drop & 1u && to.n_dims == from.n_dims - 1 &&
                        from.dim[0] == 1;
-    if (front_alone) /* a dimension of 1 in front that is not the batch's */
+    if (front_alone) /* a leading dimension of size 1 that is not the batch */
         select_at(b, x, 0, 0, out);
     else
         tti_do_reshape(b, x, &to, out);
@@ -344,7 +345,7 @@ static void squeeze(tti_building *b, const tti_call *c) {
         c->n_args < 2)
         drop &= ~1u; /* a batch of one row stays a batch */
     squeeze_dims(b, x, drop, c->out[0]);
-    tti_note_whole(b, c);
+    tti_record_whole_view(b, c);
 }
 
 static void permute(tti_building *b, const tti_call *c) {
@@ -362,7 +363,7 @@ static void permute(tti_building *b, const tti_call *c) {
     note_permuted(b, c, perm, n_dims);
 }
 
-/* self source destination: one dimension to another place. */
+/* self source destination: moves one dimension. */
 static void movedim(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int perm[TUTTI_MAX_DIMS], n = tti_shape_of(x).n_dims, k = 0;
@@ -383,7 +384,7 @@ static void swap_dims(tti_building *b, const tti_operand *x, int p, int q, tti_o
     tti_do_permute(b, x, perm, out);
     bool matrices = n_dims == 3 && p + q == 3 && p != 0 && q != 0;
     if (matrices && tti_good(b) && out && from.kind == TTI_OPERAND_GRAPH && !tti_of_batch(&from))
-        out->turned = from.value;
+        out->transpose_of = from.value;
 }
 
 static void transpose_dims(tti_building *b, const tti_call *c, int p, int q) {
@@ -398,7 +399,7 @@ static void transpose(tti_building *b, const tti_call *c) {
     transpose_dims(b, c, tti_dim_at(b, c, 1, n), tti_dim_at(b, c, 2, n));
 }
 
-/* t: of two dimensions at most; numpy_T: all reversed; mT: the last two. */
+/* t: at most two dimensions; numpy_T: reverses all dimensions; mT: swaps the last two. */
 static void t(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     if (tti_shape_of(x).n_dims == 2)
@@ -425,7 +426,7 @@ static void swap_last(tti_building *b, const tti_call *c) {
 
 /* ---- parts ---- */
 
-/* start and end as Python takes them. */
+/* self dim start end step, as in Python. */
 static void slice(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int dim = tti_dim_at(b, c, 1, tti_shape_of(x).n_dims);
@@ -454,7 +455,7 @@ static void narrow(tti_building *b, const tti_call *c) {
     note_part(b, c, dim, start, 1);
 }
 
-/* Element index of dim, without that dimension. */
+/* Selects element `index` of dim and drops that dimension. */
 static void select_at(tti_building *b, const tti_operand *x, int dim, int64_t index,
                       tti_operand *out) {
     tti_operand part = {0};
@@ -470,7 +471,7 @@ static void select_at(tti_building *b, const tti_operand *x, int dim, int64_t in
     for (int d = 0; d < from.n_dims; d++)
         if (d != dim) to.dim[to.n_dims++] = from.dim[d];
     if (!tti_good(b)) return;
-    tti_host made = part.host; /* stays a view, whatever its strides */
+    tti_host made = part.host; /* a view, even if it is not contiguous */
     made.shape = to;
     made.of_batch = made.of_batch && dim > 0;
     if (made.batch_dim > 0) set_batch_dim(&made, made.batch_dim - (dim < made.batch_dim));
@@ -485,7 +486,7 @@ static void select_int(tti_building *b, const tti_call *c) {
     int64_t index = tti_int_at(b, c, 2);
     select_at(b, x, dim, index, c->out[0]);
     if (index < 0) index += shape.dim[dim];
-    note_view(b, c, (tti_view_part){.dim = dim, .start = index, .step = 1, .selected = true});
+    record_view(b, c, (tti_view_part){.dim = dim, .start = index, .step = 1, .selected = true});
 }
 
 static void unbind(tti_building *b, const tti_call *c) {
@@ -494,7 +495,7 @@ static void unbind(tti_building *b, const tti_call *c) {
     for (int i = 0; i < c->n_outs && tti_good(b); i++) select_at(b, &x, dim, i, c->out[i]);
 }
 
-/* Parts of `size` one after the other; the last one may be smaller. */
+/* Cuts into parts of `size`; the last one may be smaller. */
 static void cut(tti_building *b, const tti_call *c, int dim, int64_t size) {
     const tti_operand x = *tti_operand_at(b, c, 0);
     int64_t n = tti_shape_of(&x).dim[dim];
@@ -565,7 +566,7 @@ static void join_host(tti_building *b, tti_operand *const *parts, int n, int dim
         int64_t n_part = tti_host_n(part);
         tti_host_walk to = tti_host_begin(&at), from = tti_host_begin(part);
         for (int64_t k = 0; k < n_part; k++)
-            made.data[tti_host_next_place(&to)] = tti_host_next(&from);
+            made.data[tti_host_next_offset(&to)] = tti_host_next(&from);
         at.offset += part->shape.dim[dim] * at.stride[dim];
     }
     tti_set_host(out, &made);
@@ -575,7 +576,7 @@ static bool is_i32(const tti_operand *x) {
     return x->kind == TTI_OPERAND_GRAPH && tutti_value_type(x->value).dtype == TUTTI_I32;
 }
 
-/* Parts one after the other along dim.  Where one is of the batch, all are. */
+/* Concatenates parts along dim. If one of them has samples, all are expanded to the batch. */
 static void join(tti_building *b, tti_operand *const *parts, int n, int dim, tti_operand *out) {
     tutti_value *value[MAX_JOINED];
     bool of_input = false, on_host = true, is_int = true;
@@ -605,13 +606,13 @@ static void join(tti_building *b, tti_operand *const *parts, int n, int dim, tti
     tti_set_value(b, out, joined, elem, of_input);
 }
 
-/* Tensors whose only dimension has no elements join whatever. */
+/* True for an empty vector, which torch.cat ignores. */
 static bool is_skipped(const tti_operand *x) {
     tutti_shape shape = tti_shape_of(x);
     return shape.n_dims == 1 && shape.dim[0] == 0;
 }
 
-/* The operands of a list, [*n] of the arena; NULL on a failure. */
+/* Returns the operands of list argument k, [*n] in the arena; NULL after a failure. */
 static tti_operand **list_at(tti_building *b, const tti_call *c, int k, int *n) {
     const tti_arg *list = c->arg[k];
     int most = list->kind == TTI_ARG_LIST ? list->n : 0;
@@ -678,7 +679,7 @@ static void roll(tti_building *b, const tti_call *c) {
     int64_t shifts[TUTTI_MAX_DIMS], dims[TUTTI_MAX_DIMS];
     int n = tti_ints_at(b, c, 1, shifts), n_dims = tti_ints_at(b, c, 2, dims);
     tutti_shape shape = tti_shape_of(&now), flat = TUTTI_SHAPE(-1);
-    bool flattens = n_dims == 0 && n == 1; /* the elements as a vector */
+    bool flattens = n_dims == 0 && n == 1; /* flattens x to a vector */
     if (flattens) {
         tti_operand given = now;
         tti_do_reshape(b, &given, &flat, &now);

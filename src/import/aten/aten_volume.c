@@ -1,12 +1,12 @@
-/* aten_volume.c - convolutions and pooling over three dimensions, made of those over two; and max
- * pooling with a dilation, as that of elements laid side by side. */
+/* aten_volume.c - convolutions and pooling over three dimensions, composed of those over two, and
+ * max pooling with a dilation. */
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "import/aten/aten.h"
 
-/* One number for each of n dimensions, or one for all of them. */
+/* Reads one number for each of n dimensions, or one for all. */
 static void numbers_at(tti_building *b, const tti_call *c, int k, int n, int64_t out[3]) {
     int64_t list[TUTTI_MAX_DIMS] = {0};
     int n_list = tti_ints_at(b, c, k, list);
@@ -15,7 +15,7 @@ static void numbers_at(tti_building *b, const tti_call *c, int k, int n, int64_t
     for (int d = 0; d < n; d++) out[d] = list[n_list == n ? d : 0];
 }
 
-/* x[N,C,D,H,W] of a call, its shape in *s; false: it is another. */
+/* Reads argument 0, x[N,C,D,H,W], and its shape *s; false: it has another number of dimensions. */
 static bool volume_at(tti_building *b, const tti_call *c, tti_operand *x, tutti_shape *s) {
     *x = *tti_operand_at(b, c, 0);
     *s = tti_shape_of(x);
@@ -42,7 +42,7 @@ static void call(tti_building *b, const char *target, const tti_arg *args, int n
     *x = made;
 }
 
-/* x with `begin` and `end` elements of value along dim. */
+/* Pads x along dim with `begin` and `end` elements of value. */
 static void pad_dim(tti_building *b, tti_operand *x, int dim, int64_t begin, int64_t end,
                     double value) {
     int64_t pads[2 * TUTTI_MAX_DIMS] = {0};
@@ -61,7 +61,7 @@ typedef struct window {
     int64_t stride[3], pad[3], extra[3], dilation[3];
 } window;
 
-/* y[N D,C,..] as [N,C,D,..]. */
+/* Converts y[N D,C,..] to [N,C,D,..]. */
 static void back_to_volume(tti_building *b, tti_operand *y, int64_t n) {
     tutti_shape s = tti_shape_of(y);
     int64_t depth = n > 0 ? s.dim[0] / n : 0;
@@ -69,7 +69,7 @@ static void back_to_volume(tti_building *b, tti_operand *y, int64_t n) {
     permute(b, y, (int[]){0, 2, 1, 3, 4});
 }
 
-/* Taps of the kernel along the depth become channels: x[N,C,D,H,W] as [N D',C Kd,H,W]. */
+/* Converts kernel taps along the depth to channels: x[N,C,D,H,W] to [N D',C Kd,H,W]. */
 static void taps_to_channels(tti_building *b, tti_operand *x, const window *w, int64_t n_taps) {
     tti_operand taps[64] = {{0}};
     tti_arg items[64];
@@ -92,7 +92,7 @@ static void taps_to_channels(tti_building *b, tti_operand *x, const window *w, i
     reshape(b, x, &TUTTI_SHAPE(s.dim[0] * depth, s.dim[1] * n_taps, s.dim[3], s.dim[4]));
 }
 
-/* weight[O,I,Kd,Kh,Kw], of shape *s, as [O,I Kd,Kh,Kw]. */
+/* Converts weight[O,I,Kd,Kh,Kw], with shape *s, to [O,I Kd,Kh,Kw]. */
 static bool flat_weight(tti_building *b, const tti_call *c, tti_operand *weight, tutti_shape *s) {
     *weight = *tti_operand_at(b, c, 1);
     *s = tti_shape_of(weight);
@@ -134,7 +134,8 @@ static void conv3d(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set(c->out[0], &x);
 }
 
-/* Tap k of x[N,O,D,Kd,..]: its elements stride apart, from k dilation on, in `depth` ones. */
+/* Takes tap k of x[N,O,D,Kd,..] and spreads its elements over a depth of `depth`: stride apart,
+ * from k * dilation on. */
 static void scatter_tap(tti_building *b, const tti_operand *x, int64_t k, const window *w,
                         int64_t depth, tti_operand *out) {
     tutti_shape s = tti_shape_of(x);
@@ -197,8 +198,8 @@ static void conv_transpose3d(tti_building *b, const tti_call *c) {
 
 /* ---- pooling ---- */
 
-/* A pooling of x[N,C,D,H,W] in two: over H and W, then over D.  target: the pooling over two
- * dimensions, whose first n_windows arguments after x are lists of three here. */
+/* Pools x[N,C,D,H,W] in two passes: over H and W, then over D. target: the pooling over two
+ * dimensions. Here its first n_windows arguments after x are lists of three numbers. */
 static void pool_twice(tti_building *b, const tti_call *c, const char *target, int n_windows) {
     static const int64_t neutral[] = {1, 1, 0, 1}; /* kernel, stride, padding, dilation */
     tti_operand x;
@@ -213,7 +214,7 @@ static void pool_twice(tti_building *b, const tti_call *c, const char *target, i
             int64_t list[3];
             const tti_arg *arg = tti_arg_at(c, k);
             bool none = arg->kind == TTI_ARG_NONE || (arg->kind == TTI_ARG_LIST && arg->n == 0);
-            numbers_at(b, c, none ? 1 : k, 3, list); /* no stride: the kernel */
+            numbers_at(b, c, none ? 1 : k, 3, list); /* the default stride is the kernel */
             int64_t own[2] = {list[pass ? 0 : 1], pass ? neutral[k - 1] : list[2]};
             args[k] = tti_ints_arg(b, own, 2);
         }
@@ -232,7 +233,7 @@ static void pool_twice(tti_building *b, const tti_call *c, const char *target, i
 /* self kernel_size stride padding dilation ceil_mode */
 static void max_pool3d(tti_building *b, const tti_call *c) {
     pool_twice(b, c, "aten.max_pool2d.default", 4);
-    if (c->n_outs > 1 && c->out[1]) c->out[1]->kind = TTI_OPERAND_NONE; /* places are not there */
+    if (c->n_outs > 1 && c->out[1]) c->out[1]->kind = TTI_OPERAND_NONE; /* no indices */
 }
 
 /* self kernel_size stride padding ceil_mode count_include_pad divisor_override */
@@ -241,7 +242,7 @@ static void avg_pool3d(tti_building *b, const tti_call *c) {
     pool_twice(b, c, "aten.avg_pool2d.default", 3);
 }
 
-/* self output_size: None keeps a size. */
+/* self output_size: None keeps the size. */
 static void adaptive_avg_pool3d(tti_building *b, const tti_call *c) {
     tti_operand x;
     tutti_shape s;
@@ -269,8 +270,8 @@ static void adaptive_avg_pool3d(tti_building *b, const tti_call *c) {
 
 /* ---- max pooling with a dilation ---- */
 
-void tti_lay_windows(tti_building *b, tti_operand *x, int dim, tti_dilated_window *w,
-                     bool rounds_up) {
+void tti_unfold_windows(tti_building *b, tti_operand *x, int dim, tti_dilated_window *w,
+                        bool rounds_up) {
     int64_t size = tti_shape_of(x).dim[dim], reach = (w->kernel - 1) * w->dilation + 1;
     int64_t free = size + 2 * w->pad - reach;
     if (free < 0) tti_refuse(b, "the window is larger than the input");

@@ -26,7 +26,7 @@ static const tti_safetensors_entry *find_entry(const tti_safetensors *file, cons
     return NULL;
 }
 
-/* The place of the elements of a spec, as its line states. */
+/* Sets the position of a tensor's elements in the file, as its JSON entry states. */
 static tutti_status place_tensor(tti_program_file *p, const tti_safetensors *file,
                                  const json_t *line, tti_input_spec *spec) {
     const char *stored;
@@ -108,7 +108,7 @@ static tutti_status read_root(tti_program_file *p, json_t *root, const tti_safet
     return place_extras(p, file, tensors);
 }
 
-/* All of a small file, freed with free(). */
+/* Reads a small file as a whole. The caller frees *out with free(). */
 static tutti_status read_text(const char *path, char **out, size_t *n_bytes) {
     int fd = -1;
     uint64_t size = 0;

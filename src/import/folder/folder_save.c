@@ -1,8 +1,8 @@
-/* folder_save.c - writes a program as a folder: graph.json in the form of PyTorch's own exports,
+/* folder_save.c - writes a program as a folder: graph.json in the format of PyTorch's exports,
  * which pt2_graph.c reads, and model.safetensors.
  *
- * Every tensor is stored once, under the first name that it has.  "tensors" in graph.json says
- * which one each input is. */
+ * Every tensor is stored once, under its first name. "tensors" in graph.json maps inputs to stored
+ * tensors. */
 #include "import/folder/folder.h"
 
 #include <errno.h>
@@ -20,9 +20,12 @@
 #include "import/onnx/onnx.h"
 #include "import/pt2/pt2.h"
 
-enum { MAX_DEPTH = 2, MAX_PATH = 4096 }; /* of graphs inside graphs, as tti_json has room for */
+enum {
+    MAX_DEPTH = 2,
+    MAX_PATH = 4096
+}; /* MAX_DEPTH: of nested graphs, limited by the depth of tti_json */
 
-/* ---- names of values: each once in a block ---- */
+/* ---- names of values, unique in each block ---- */
 
 typedef struct labels {
     const char **label; /* [n_values] */
@@ -67,7 +70,7 @@ static void put_float(tti_json *j, double x) {
         tti_json_text(j, "as_float", isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity");
 }
 
-/* One argument as an object of one member.  key: NULL in a list. */
+/* Writes an argument as an object with one member. key: NULL inside a list. */
 static tutti_status put_arg(tti_json *j, const char *key, const char *path, const tti_arg *arg,
                             const labels *l, int depth) {
     tutti_status st = TUTTI_OK;
@@ -92,7 +95,7 @@ static tutti_status put_arg(tti_json *j, const char *key, const char *path, cons
             tti_json_int(j, "as_scalar_type", tti_pt2_elem_code((tti_elem)arg->i));
             break;
         case TTI_ARG_LIST:
-            tti_json_array(j, "as_optional_tensors"); /* items of any kind */
+            tti_json_array(j, "as_optional_tensors"); /* items may be of any kind */
             for (int i = 0; i < arg->n && st == TUTTI_OK; i++)
                 st = put_arg(j, NULL, path, &arg->items[i], l, depth);
             tti_json_end(j);
@@ -152,7 +155,7 @@ static tutti_status put_call(tti_json *j, const char *path, const tti_op_call *c
     return st;
 }
 
-/* The members of a graph, into an open object. */
+/* Writes the members of a graph into an open object. */
 static tutti_status put_graph(tti_json *j, const char *path, const tti_block *block,
                               const labels *l, int depth) {
     tutti_status st = TUTTI_OK;
@@ -188,7 +191,7 @@ static tutti_status put_block(tti_json *j, const char *path, const tti_block *bl
 
 /* ---- signature ---- */
 
-/* Texts of symbols are for people; what is not an identifier is replaced. */
+/* Writes a size. Symbols are only for readers, so one that is not an identifier is replaced. */
 static void put_size(tti_json *j, int64_t dim, const char *symbol) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     tti_json_object(j, NULL);
@@ -203,7 +206,7 @@ static void put_size(tti_json *j, int64_t dim, const char *symbol) {
     tti_json_end(j);
 }
 
-/* The type of an input of the user. */
+/* Writes the type of a user input. */
 static void put_type(tti_json *j, const char *name, const tti_input_spec *spec) {
     int64_t stride = 1, strides[TUTTI_MAX_DIMS];
     for (int d = spec->shape.n_dims - 1; d >= 0; d--) {
@@ -225,8 +228,8 @@ static void put_type(tti_json *j, const char *name, const tti_input_spec *spec) 
     tti_json_end(j);
 }
 
-/* Writes the known dimensions of values that are not inputs, a character for each: "b" of the
- * batch, "n" a number, "?" any other. */
+/* Writes the known dimensions of values that are not inputs, one character each: "b" the batch, "n"
+ * a number, "?" unknown. */
 static tutti_status put_dims(tti_json *j, const char *path, const tti_block *block,
                              const labels *l) {
     if (!block->dims) return TUTTI_OK;
@@ -284,15 +287,15 @@ static void put_output_spec(tti_json *j, const tti_output_spec *spec) {
 typedef struct saving {
     const tti_program_file *program;
     const tti_input_spec **specs; /* inputs that are tensors, then extras */
-    const char **names, **stored; /* [n]: of the spec; of the tensor in the file */
+    const char **names, **stored; /* [n]: name of the spec; name of the tensor in the file */
     int n;
     tti_ckpt_tensor *tensors; /* [n_tensors]: data is the spec */
     size_t n_tensors;
-    char *bytes; /* of the current tensor */
+    char *bytes; /* bytes of the current tensor */
     tti_arena arena;
 } saving;
 
-/* Types of the file: those of Tutti. */
+/* The element type in the file, which is one of Tutti's types. */
 static tutti_dtype stored_dtype(tti_elem elem) {
     switch (elem) {
         case TTI_ELEM_F16:

@@ -1,8 +1,8 @@
-/* build.c - walks the calls of a program and hands each to its row of the operator table.
+/* build.c - processes the calls of a program, each with its row of the operator table.
  *
- * Memory that several values share in PyTorch is followed by groups: a call that writes to its
- * first argument replaces that value for later calls, and makes other views of the same memory
- * unusable.  Host tensors are real views, so that writes go through to what they look at. */
+ * Values that share memory in PyTorch are in the same group. A call that writes to its first
+ * argument replaces that value for later calls and makes other views of the same memory unusable.
+ * Host tensors are real views, so writes to them change the shared memory. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,9 +15,10 @@
 
 /* ---- calls ---- */
 
-/* old with the elements of the part replaced by new, which has the shape of the part. */
-static tutti_value *put_back(tti_building *b, const tti_operand *whole, const tti_view_part *part,
-                             tutti_value *old, tutti_value *new) {
+/* Returns the old value with the elements of the part replaced by the new ones, which have the
+ * shape of the part. */
+static tutti_value *replace_part(tti_building *b, const tti_operand *whole,
+                                 const tti_view_part *part, tutti_value *old, tutti_value *new) {
     tutti_graph *g = b->graph;
     tutti_shape shape = tti_shape_of(whole);
     int dim = part->dim, perm[TUTTI_MAX_DIMS];
@@ -48,8 +49,8 @@ static tutti_value *put_back(tti_building *b, const tti_operand *whole, const tt
     return tti_good(b) ? tti_value_of(b, &made) : NULL;
 }
 
-/* After a write to a view: the value of the whole that has the new elements; likewise for every
- * view around it. */
+/* After a write to a view: replaces the value of its base, and of every enclosing view, by one with
+ * the new elements. */
 static void write_whole(tti_building *b, const tti_operand *view) {
     while (tti_good(b) && view->part.base > 0) {
         tti_operand *whole = &b->values[view->part.base - 1];
@@ -63,7 +64,7 @@ static void write_whole(tti_building *b, const tti_operand *view) {
         made.folded = made.is_noise = false;
         if (tti_good(b))
             made.value =
-                put_back(b, &made, &view->part, tti_as_float(b, old), tti_as_float(b, new));
+                replace_part(b, &made, &view->part, tti_as_float(b, old), tti_as_float(b, new));
         made.stamp = b->writes[whole->group];
         made.spec = 0;
         tti_check_graph(b);
@@ -72,9 +73,9 @@ static void write_whole(tti_building *b, const tti_operand *view) {
     }
 }
 
-/* A constant of which a part is about to depend on inputs: the part and what it is a part of become
- * values of the graph.  Other views of the constant can no longer be used.  False: the part was
- * taken in a way that is not known. */
+/* Call before a write that makes a part of a constant depend on inputs: the part and its base
+ * become values of the graph. Other views of the constant can no longer be used. False: the kind of
+ * view is not supported. */
 static bool replace_constant(tti_building *b, tti_operand *part, bool of_batch) {
     const double *data = part->host.data;
     int group = -1, at = part->part.base;
@@ -100,13 +101,13 @@ static bool replace_constant(tti_building *b, tti_operand *part, bool of_batch) 
     return tti_good(b);
 }
 
-/* x.op_(...): the result becomes x, for all names that look at the same memory. */
+/* x.op_(...): the result replaces x for all names that share its memory. */
 static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
     const tti_arg *arg = tti_arg_at(c, 0);
     if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
     tti_operand *self = &b->values[arg->value];
     bool ordered = self->role != TTI_ORDER_NONE || made->role != TTI_ORDER_NONE;
-    if (ordered && self->kind != TTI_OPERAND_GRAPH) { /* host tensors in an order are never views */
+    if (ordered && self->kind != TTI_OPERAND_GRAPH) { /* then self is never a view */
         *self = *made;
         return;
     }
@@ -114,12 +115,12 @@ static void write_back(tti_building *b, const tti_call *c, tti_operand *made) {
         tti_host source;
         int64_t n = tti_host_n(&self->host);
         if (!tti_host_expand(b, &made->host, &self->host.shape, &source)) return;
-        tti_host copy; /* source may look at the same memory */
+        tti_host copy; /* source may share the memory */
         self->host.use->written = true;
         if (!tti_host_copy(b, &source, &copy)) return;
         tti_host_walk to = tti_host_begin(&self->host);
         for (int64_t i = 0; i < n; i++)
-            self->host.data[tti_host_next_place(&to)] = tti_round(self->host.elem, copy.data[i]);
+            self->host.data[tti_host_next_offset(&to)] = tti_round(self->host.elem, copy.data[i]);
         *made = *self;
         return;
     }
@@ -169,14 +170,14 @@ static void share_group(tti_building *b, const tti_call *c) {
         }
 }
 
-/* Whether results are elements of the first argument, in any order. */
+/* True if the results are elements of the first argument, in any order. */
 static bool keeps_elements(const tti_operator *row) {
     return row->view || strncmp(row->target, "aten.to.", 8) == 0 ||
            strncmp(row->target, "aten._to_copy", 13) == 0 ||
            strncmp(row->target, "aten.clone", 10) == 0;
 }
 
-/* A result that is no view has its own memory, which matters where constants are written to. */
+/* Gives a result that is no view its own memory, which matters if constants are written to. */
 static void own_memory(tti_building *b, const tti_call *c) {
     for (int i = 0; i < c->n_outs && tti_good(b); i++) {
         tti_operand *out = c->out[i];
@@ -204,9 +205,9 @@ tti_known_dims tti_known_result(const tti_building *b, int i) {
     return known ? block->dims[call->outs[i]] : (tti_known_dims){0};
 }
 
-/* A constant result that repeats along the dimension that the file's shapes say is the batch's:
- * operators that compute constants do not always know where it is. */
-static void note_batch(tti_building *b, const tti_call *c) {
+/* Sets the batch dimension of a constant result from the shapes in the file: operators that compute
+ * constants do not always know it. */
+static void mark_batch(tti_building *b, const tti_call *c) {
     for (int i = 0; i < c->n_outs; i++) {
         tti_host *x = c->out[i] && c->out[i]->kind == TTI_OPERAND_HOST ? &c->out[i]->host : NULL;
         tti_known_dims known = tti_known_result(b, i);
@@ -221,8 +222,8 @@ static void note_batch(tti_building *b, const tti_call *c) {
     }
 }
 
-bool tti_note_labels(tti_building *b, const tti_operand *label, int64_t n_classes,
-                     int64_t ignored) {
+bool tti_record_labels(tti_building *b, const tti_operand *label, int64_t n_classes,
+                       int64_t ignored) {
     tti_import_labels *noted = &b->labels;
     bool is_first = noted->n_classes == 0;
     if (label->input == 0) return false;
@@ -247,8 +248,8 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
     if (in_place) c.out[0] = &written;
     bool reused = !in_place && tti_reuse_call(b, row, &c);
     if (!reused && !tti_apply_row(b, row, &c)) return;
-    if (!in_place && !reused) tti_keep_call(b, row, &c);
-    if (!in_place) note_batch(b, &c);
+    if (!in_place && !reused) tti_store_call(b, row, &c);
+    if (!in_place) mark_batch(b, &c);
     if (reused) return;
     if (row->view && !in_place) share_group(b, &c);
     if (!row->view && !in_place && b->keeps_repeats) own_memory(b, &c);
@@ -258,13 +259,13 @@ static void run_row(tti_building *b, const tti_operator *row, bool in_place,
     *result = written;
     result->part.is_whole = false;
     if (written.kind == TTI_OPERAND_GRAPH && c.arg[0]->kind == TTI_ARG_VALUE)
-        /* x.mul_(y) is x: a later write to it is one to x */
+        /* the result of x.mul_(y) is x, so a later write to it changes x */
         result->part = (tti_view_part){.base = c.arg[0]->value + 1, .is_whole = true};
 }
 
 static void run_block(tti_building *b, const tti_block *block, tti_operand *values);
 
-/* Whether a block has replaced one of its inputs: the operand itself was written to. */
+/* True if a block has written to one of its inputs, so that the operand was replaced. */
 static bool is_replaced(const tti_operand *before, const tti_operand *after) {
     return before->kind != after->kind || before->value != after->value ||
            before->host.data != after->host.data;
@@ -282,11 +283,12 @@ bool tti_run_inner(tti_building *b, const tti_block *inner, tti_operand *inputs,
     }
     for (int i = 0; i < inner->n_inputs; i++)
         if (inner->inputs[i] >= 0) own[inner->inputs[i]] = inputs[i];
-    for (int i = 0; i < inner->n_values; i++) own[i].part.base = 0; /* of other values */
+    for (int i = 0; i < inner->n_values; i++)
+        own[i].part.base = 0; /* base numbers of another run are invalid */
     if (tti_good(b)) run_block(b, inner, own);
     for (int i = 0; tti_good(b) && i < inner->n_outputs; i++) {
         results[i] = *tti_operand_of(b, &inner->outputs[i]);
-        results[i].part.base = 0; /* a number of the inner block */
+        results[i].part.base = 0; /* a value number of the inner block */
     }
     for (int i = 0; tti_good(b) && i < inner->n_inputs; i++)
         if (inner->inputs[i] >= 0 && is_replaced(&inputs[i], &own[inner->inputs[i]]))
@@ -307,21 +309,21 @@ int tti_count_unrolled(tti_building *b, int n) {
     return b->n_unrolled += n;
 }
 
-/* Whether a call runs its block without gradients: torch.no_grad(). */
+/* True if a call runs its block without gradients (torch.no_grad()). */
 static bool stops_gradients(const tti_op_call *call) {
     return strcmp(call->target, "higher_order.wrap_with_set_grad_enabled") == 0 &&
            call->n_args > 0 && call->args[0].arg.kind == TTI_ARG_BOOL && call->args[0].arg.i == 0;
 }
 
-/* The same values, to which no gradient flows. */
+/* Replaces x by the same values without a gradient. */
 static void stop_gradient(tti_building *b, tti_operand *x) {
     if (x->kind == TTI_OPERAND_GRAPH && tutti_value_type(x->value).dtype == TUTTI_F32)
         x->value = tutti_stop_gradient(b->graph, x->value);
 }
 
-/* Gives the argument of a block the value that the block has written to it, if that is a constant
- * or a buffer, which had no gradient before.  A write to another value is refused when a part of
- * that value is read again. */
+/* Replaces the argument of a block by the value that the block has written to it, if the argument
+ * is a constant or a buffer, which has no gradient. A write to any other value is refused when a
+ * part of that value is read again. */
 static void take_write(tti_building *b, const tti_op_call *call, const tti_arg *arg,
                        const tti_operand *written) {
     if (!tti_good(b) || arg->kind != TTI_ARG_VALUE) return;
@@ -335,7 +337,7 @@ static void take_write(tti_building *b, const tti_op_call *call, const tti_arg *
     if (x->kind == TTI_OPERAND_GRAPH) write_whole(b, x);
 }
 
-/* A graph that only wraps calls: its arguments are the arguments of the call after the graph. */
+/* Runs a graph that only wraps calls: its inputs are the arguments after the graph. */
 static void run_wrapped(tti_building *b, const tti_op_call *call) {
     const tti_block *inner = NULL;
     int at = 0;
@@ -345,8 +347,8 @@ static void run_wrapped(tti_building *b, const tti_op_call *call) {
         tti_refuse(b, "its inner graph does not fit the call");
         return;
     }
-    tti_operand *inputs = tti_room(b, ((size_t)inner->n_inputs + 1) * sizeof *inputs);
-    tti_operand *results = tti_room(b, ((size_t)inner->n_outputs + 1) * sizeof *results);
+    tti_operand *inputs = tti_build_alloc(b, ((size_t)inner->n_inputs + 1) * sizeof *inputs);
+    tti_operand *results = tti_build_alloc(b, ((size_t)inner->n_outputs + 1) * sizeof *results);
     for (int i = 0; results && i < inner->n_inputs; i++)
         inputs[i] = *tti_operand_of(b, &call->args[at + 1 + i].arg);
     if (!tti_good(b) || !tti_run_inner(b, inner, inputs, results)) return;
@@ -380,12 +382,12 @@ static void run_block(tti_building *b, const tti_block *block, tti_operand *valu
     for (int i = 0; i < block->n_calls && tti_good(b); i++) {
         if (is_main && !b->needed[i]) continue;
         run_call(b, &block->calls[i]);
-        if (is_main && tti_good(b)) tti_leave_changes(b, i);
+        if (is_main && tti_good(b)) tti_record_changes(b, i);
     }
     b->call = NULL;
 }
 
-/* ---- what the model begins with ---- */
+/* ---- inputs of the model, and analysis of the program ---- */
 
 tutti_shape tti_shape_of_spec(const tti_input_spec *spec) {
     tutti_shape shape = {.n_dims = spec->shape.n_dims};
@@ -398,7 +400,7 @@ static void mark_used(const tti_arg *arg, bool *used) {
     for (int i = 0; arg->kind == TTI_ARG_LIST && i < arg->n; i++) mark_used(&arg->items[i], used);
 }
 
-/* Whether a call has an effect beside its results. */
+/* True if a call has a side effect. */
 static bool has_effect(const tti_building *b, const tti_op_call *call) {
     bool in_place = false;
     if (tti_runs_block(call->target) || strstr(call->target, "batch_norm")) return true;
@@ -406,12 +408,13 @@ static bool has_effect(const tti_building *b, const tti_op_call *call) {
     return in_place;
 }
 
-/* Values that the model's results need, and b->needed, the calls that compute them.  The others are
- * left out: a parameter that only they read has no gradient in PyTorch either. */
+/* Finds the values that the model's results depend on, and sets b->needed for the calls that
+ * compute them. Other calls are omitted: a parameter that only they read has no gradient in PyTorch
+ * either. */
 static bool *find_used(tti_building *b) {
     const tti_block *block = &b->program->main;
-    bool *used = tti_room(b, (size_t)block->n_values + 1);
-    b->needed = tti_room(b, (size_t)block->n_calls + 1);
+    bool *used = tti_build_alloc(b, (size_t)block->n_values + 1);
+    b->needed = tti_build_alloc(b, (size_t)block->n_calls + 1);
     if (!used || !b->needed) return NULL;
     for (int i = 0; i < block->n_outputs; i++) mark_used(&block->outputs[i], used);
     for (int i = block->n_calls - 1; i >= 0; i--) {
@@ -444,11 +447,11 @@ static bool writes_anything(tti_building *b, const tti_block *block) {
     return in_place;
 }
 
-/* Whether a call may write to a tensor that depends on neither inputs nor parameters.  If none
- * does, elements of host tensors that repeat can be kept once (a mask of a batch is one mask), and
- * equal calls on host tensors can share their result.  Only a value whose elements come from a
- * varying first argument is known not to be such a tensor: zeros_like(x) and zeros(x.shape[0]) are,
- * and so is what a block may return. */
+/* True if a call may write to a tensor that depends on neither inputs nor parameters. If no call
+ * does, repeated elements of host tensors are stored once (a mask of a batch is one mask), and
+ * equal calls on host tensors share their result. Only a value computed from the elements of an
+ * input-dependent first argument is known not to be such a tensor; zeros_like(x), zeros(x.shape[0])
+ * and results of blocks may be. */
 static bool writes_constants(tti_building *b) {
     const tti_block *block = &b->program->main;
     bool *varies = tti_arena_alloc(&b->arena, (size_t)block->n_values + 1), writes = false;
@@ -472,7 +475,7 @@ static bool writes_constants(tti_building *b) {
         else
             row = b->find(call->target, &in_place);
         bool first_varies = call->n_args > 0 && tti_any_marked(&call->args[0].arg, varies);
-        bool makes = row && row->build == row->fold; /* on the host, whatever the arguments are */
+        bool makes = row && row->build == row->fold; /* from any arguments, on the host */
         writes |= in_place && !first_varies;
         for (int k = 0; k < call->n_outs; k++)
             if (call->outs[k] >= 0) varies[call->outs[k]] = row && !makes && first_varies;
@@ -482,9 +485,9 @@ static bool writes_constants(tti_building *b) {
 
 static bool any_says_training(const tti_block *block);
 
-/* Whether a call says that it trains.  If none does, the whole model was exported for evaluation.
- */
-static bool says_training(const tti_op_call *call) {
+/* True if a call has a training flag that is set. If no call has, the whole model was exported for
+ * evaluation. */
+static bool has_training_flag(const tti_op_call *call) {
     bool known = strstr(call->target, "batch_norm") || strstr(call->target, "dropout") ||
                  strcmp(call->target, "onnx.BatchNormalization") == 0;
     for (int i = 0; known && i < call->n_args; i++) {
@@ -502,10 +505,11 @@ static bool says_training(const tti_op_call *call) {
 
 bool tti_any_trains(const tti_building *b) { return b->any_trains; }
 
-/* Whether a call moves running statistics, or would if the model had been exported for training. */
+/* True if a call updates running statistics, or would if the model had been exported for
+ * training. */
 static bool moves_statistics(const tti_building *b, const tti_op_call *call) {
     bool is_norm = strstr(call->target, "batch_norm") || strstr(call->target, "BatchNormalization");
-    return is_norm && (!b->any_trains || says_training(call));
+    return is_norm && (!b->any_trains || has_training_flag(call));
 }
 
 tti_sharing tti_sharing_of(const tti_building *b, int input) {
@@ -526,12 +530,13 @@ tti_sharing tti_sharing_of(const tti_building *b, int input) {
 
 static bool any_says_training(const tti_block *block) {
     for (int i = 0; i < block->n_calls; i++)
-        if (says_training(&block->calls[i])) return true;
+        if (has_training_flag(&block->calls[i])) return true;
     return false;
 }
 
-/* A tensor under two names is one parameter: the first one's. */
-static int twin_of(const tti_program_file *p, int i) {
+/* Returns the first input that is the same tensor as input i: a tensor with two names is one
+ * parameter. */
+static int first_alias_of(const tti_program_file *p, int i) {
     for (int k = 0; k < i; k++)
         if (tti_is_same_tensor(&p->inputs[k], &p->inputs[i])) return k;
     return -1;
@@ -540,7 +545,7 @@ static int twin_of(const tti_program_file *p, int i) {
 static void add_param(tti_building *b, int i, tti_operand *out) {
     const tti_input_spec *spec = &b->program->inputs[i];
     tutti_shape shape = tti_shape_of_spec(spec);
-    int twin = twin_of(b->program, i);
+    int twin = first_alias_of(b->program, i);
     if (twin >= 0 && b->values[b->program->main.inputs[twin]].kind == TTI_OPERAND_GRAPH) {
         *out = b->values[b->program->main.inputs[twin]];
         return;
@@ -559,14 +564,14 @@ static void add_host(tti_building *b, int i, tti_operand *out) {
     const tti_input_spec *spec = &b->program->inputs[i];
     tutti_shape shape = tti_shape_of_spec(spec);
     tti_host host;
-    b->max_work += 65 * (double)tti_import_n_elems(&spec->shape); /* a table of 64 operators */
+    b->max_work += 65 * (double)tti_import_n_elems(&spec->shape); /* work of 64 operators */
     if (!tti_host_new(b, spec->elem, &shape, &host)) return;
     tutti_status st = tti_program_load(b->program, spec, host.data);
     if (st != TUTTI_OK) b->st = st;
     tti_set_host(out, &host);
 }
 
-/* An input of the user: its dimensions are those of the samples, and the first one the batch's. */
+/* Adds a user input: dimension 0 is the batch, and the others are those of a sample. */
 static void add_input(tti_building *b, int i, tutti_value *value, tti_operand *out) {
     const tti_input_spec *spec = &b->program->inputs[i];
     tutti_type type = tutti_value_type(value);
@@ -600,8 +605,8 @@ static void add_input(tti_building *b, int i, tutti_value *value, tti_operand *o
     tti_set_value(b, out, value, spec->elem, true);
 }
 
-/* Buffers that a batch norm moves are made by it (aten_norm.c), those that the model changes by
- * changes.c; all others are constants. */
+/* Adds the inputs of the main block. aten_norm.c creates buffers that a batch norm updates, and
+ * changes.c those that the model changes; all other buffers are constants. */
 static void add_inputs(tti_building *b) {
     const tti_program_file *p = b->program;
     const bool *used = find_used(b);
@@ -635,15 +640,15 @@ static void take_outputs(tti_building *b, tutti_value **outputs) {
         if (x && x->is_complex)
             tti_refuse(b, "result %d of the model is complex; return torch.view_as_real of it", n);
         if (tti_good(b) && p->main.outputs[i].kind == TTI_ARG_VALUE &&
-            tti_sort_out(b, tti_operand_of(b, &p->main.outputs[i]), &result))
+            tti_sort_rows(b, tti_operand_of(b, &p->main.outputs[i]), &result))
             outputs[n] = tti_as_float(b, tti_value_of(b, &result));
         n++;
     }
     tti_check_graph(b);
 }
 
-/* Masks have as many elements as there are pairs of positions in a sample, and go through some
- * operators in every layer. */
+/* The limit of b->work. A mask has an element for each pair of positions in a sample, and every
+ * layer applies a few operators to it. */
 static double limit_of_work(const tti_building *b) {
     const tti_program_file *p = b->program;
     double n_pairs = 0;

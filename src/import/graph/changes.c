@@ -1,28 +1,28 @@
-/* changes.c - models that change their buffers or parameters themselves: running means, the vectors
- * of a spectral norm.
+/* changes.c - models that change their own buffers or parameters, such as running means or the
+ * vectors of a spectral norm.
  *
- * Such a buffer is a buffer of the graph.  Calls that write to it make new values, as for any other
- * tensor; the last one is what the step leaves in the buffer, averaged over the shards by their
- * samples.  In evaluation nothing is left.  Statistics of batch norms are not among them
- * (aten_norm.c). */
+ * Such a buffer becomes a buffer of the graph. As for any other tensor, calls that write to it
+ * create new values. The step stores the last value in the buffer, averaged over the shards in
+ * proportion to their samples. Evaluation stores nothing. aten_norm.c handles the statistics of
+ * batch norms. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "import/graph/building.h"
 
-/* ---- which ones ---- */
+/* ---- finding the buffers ---- */
 
 static void mark_results(const tti_op_call *call, bool *marked) {
     for (int k = 0; k < call->n_outs; k++)
         if (call->outs[k] >= 0) marked[call->outs[k]] = true;
 }
 
-/* Marks the values of a block that depend on marked ones.  A write counts as one to all that the
- * call reads. */
+/* Marks the values of a block that depend on marked values. A call that writes counts as a write to
+ * all values that it reads. */
 static void mark_dependents(tti_building *b, const tti_block *block, bool *marked);
 
-/* The same through the blocks of a call: their inputs are its arguments after them. */
+/* The same for the blocks inside a call: their inputs are the call's arguments after the blocks. */
 static void mark_inside(tti_building *b, const tti_op_call *call, bool *marked) {
     for (int at = 0; at < call->n_args && tti_good(b); at++) {
         const tti_block *inner = call->args[at].arg.block;
@@ -67,10 +67,10 @@ static void mark_dependents(tti_building *b, const tti_block *block, bool *marke
     }
 }
 
-/* Whether a result of the model depends on input `number` of the main block. */
+/* True if a result of the model depends on input `number` of the main block. */
 static bool reaches_result(tti_building *b, int number) {
     const tti_block *block = &tti_program_of(b)->main;
-    bool *marked = tti_room(b, (size_t)block->n_values + 1);
+    bool *marked = tti_build_alloc(b, (size_t)block->n_values + 1);
     if (!marked) return true;
     marked[number] = true;
     mark_dependents(b, block, marked);
@@ -81,14 +81,15 @@ static bool reaches_result(tti_building *b, int number) {
     return false;
 }
 
-/* An integer that counts steps and that no result depends on: a batch norm's. */
+/* True if input i is an integer on which no result depends, such as the step counter of a batch
+ * norm. */
 static bool is_counter(tti_building *b, int i) {
     const tti_input_spec *spec = &tti_program_of(b)->inputs[i];
     return !tti_elem_is_float(spec->elem) && tti_import_n_elems(&spec->shape) == 1 &&
            !reaches_result(b, tti_program_of(b)->main.inputs[i]);
 }
 
-/* The call of the main block that makes a value; -1: none. */
+/* The call of the main block that computes a value; -1: none. */
 static int maker_of(const tti_building *b, int value) {
     const tti_block *block = &tti_program_of(b)->main;
     for (int i = 0; i < block->n_calls; i++)
@@ -97,7 +98,7 @@ static int maker_of(const tti_building *b, int value) {
     return -1;
 }
 
-/* Whether the new value of a buffer comes from a batch norm, or is the old one. */
+/* True if the new value of a buffer is computed by a batch norm, or is the old value. */
 static bool is_kept(const tti_building *b, int buffer, int value) {
     const tti_block *block = &tti_program_of(b)->main;
     int maker = maker_of(b, value);
@@ -116,24 +117,24 @@ static int buffer_of_mutation(const tti_building *b, int k) {
     return -1;
 }
 
-/* The same, unless the mutation keeps the old value or is a batch norm's. */
+/* The same, except for a mutation that keeps the old value or belongs to a batch norm: -1. */
 static int changed_by(const tti_building *b, int k) {
     const tti_arg *made = &tti_program_of(b)->main.outputs[k];
     int i = buffer_of_mutation(b, k);
     return i >= 0 && made->kind == TTI_ARG_VALUE && !is_kept(b, i, made->value) ? i : -1;
 }
 
-/* call: the call of the main block that changes it. */
-static void note_change(tti_building *b, int spec, int call) {
+/* Records that `call`, of the main block, changes input `spec`. */
+static void record_change(tti_building *b, int spec, int call) {
     if (!tti_elem_is_float(tti_program_of(b)->inputs[spec].elem)) return;
     tti_changes *own = tti_changes_of(b);
     own->changed[spec] = true;
     own->last_write[spec] = call;
 }
 
-/* Notes buffers that calls of a block write to.  buffer [n_values]: 1 + the input of the main block
- * whose memory a value looks at, or 0; outer: the call of the main block that runs the block, -1
- * for the main block itself. */
+/* Records the buffers that calls of a block write to. buffer [n_values]: 1 + the input of the main
+ * block whose memory a value shares, or 0. outer: the call of the main block that runs the block;
+ * -1: it is the main block. */
 static void find_writes(tti_building *b, const tti_block *block, int outer, int *buffer);
 
 static void find_writes_inside(tti_building *b, const tti_op_call *call, int outer,
@@ -167,7 +168,7 @@ static void find_writes(tti_building *b, const tti_block *block, int outer, int 
         const tti_operator *row = tti_row_for(b, call->target, &in_place);
         const tti_arg *self = call->n_args > 0 ? &call->args[0].arg : NULL;
         if (!row || !self || self->kind != TTI_ARG_VALUE || buffer[self->value] == 0) continue;
-        if (in_place) note_change(b, buffer[self->value] - 1, outer < 0 ? i : outer);
+        if (in_place) record_change(b, buffer[self->value] - 1, outer < 0 ? i : outer);
         for (int k = 0; k < call->n_outs && (in_place || row->view); k++)
             if (call->outs[k] >= 0) buffer[call->outs[k]] = buffer[self->value];
     }
@@ -177,11 +178,11 @@ void tti_find_changes(tti_building *b) {
     const tti_program_file *p = tti_program_of(b);
     tti_changes *own = tti_changes_of(b);
     size_t n = (size_t)p->main.n_inputs + 1;
-    *own = (tti_changes){.changed = tti_room(b, n),
-                         .last_write = tti_room(b, n * sizeof *own->last_write),
-                         .sources = tti_room(b, n * sizeof(tutti_value *)),
-                         .momentum = tti_room(b, n * sizeof(double))};
-    int *buffer = tti_room(b, ((size_t)p->main.n_values + 1) * sizeof *buffer);
+    *own = (tti_changes){.changed = tti_build_alloc(b, n),
+                         .last_write = tti_build_alloc(b, n * sizeof *own->last_write),
+                         .sources = tti_build_alloc(b, n * sizeof(tutti_value *)),
+                         .momentum = tti_build_alloc(b, n * sizeof(double))};
+    int *buffer = tti_build_alloc(b, ((size_t)p->main.n_values + 1) * sizeof *buffer);
     if (!tti_good(b)) return;
     for (int i = 0; i < p->main.n_inputs; i++)
         if (p->inputs[i].kind == TTI_SPEC_BUFFER && p->main.inputs[i] >= 0)
@@ -191,7 +192,7 @@ void tti_find_changes(tti_building *b) {
         int i = changed_by(b, k);
         if (i < 0) continue;
         int maker = maker_of(b, p->main.outputs[k].value);
-        note_change(b, i, maker >= 0 ? maker : p->main.n_calls - 1);
+        record_change(b, i, maker >= 0 ? maker : p->main.n_calls - 1);
     }
 }
 
@@ -206,7 +207,7 @@ void tti_add_changed(tti_building *b, int i, tti_operand *out) {
     tti_name_tensor(b, i);
 }
 
-/* ---- what a step leaves ---- */
+/* ---- values that a step stores ---- */
 
 static void leave(tti_building *b, int i, const tti_arg *arg) {
     const tti_input_spec *spec = &tti_program_of(b)->inputs[i];
@@ -227,7 +228,7 @@ static void leave(tti_building *b, int i, const tti_arg *arg) {
     tti_check_graph(b);
 }
 
-void tti_leave_changes(tti_building *b, int call) {
+void tti_record_changes(tti_building *b, int call) {
     const tti_program_file *p = tti_program_of(b);
     const tti_changes *own = tti_changes_of(b);
     if (!tutti_graph_is_training(tti_graph_of(b))) return;
@@ -240,13 +241,13 @@ void tti_leave_changes(tti_building *b, int call) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- changes that are refused ---- */
 
 static void refuse_change(tti_building *b, int i) {
     const tti_input_spec *spec = &tti_program_of(b)->inputs[i];
     bool is_param = spec->kind == TTI_SPEC_PARAM;
     if (!is_param && is_counter(b, i)) return;
-    tti_leave_call(b);
+    tti_clear_call(b);
     tti_refuse(b,
                "the model itself changes its %s '%s' of type %s in training, which is supported "
                "only of floating buffers; export the model in evaluation mode, or without that",

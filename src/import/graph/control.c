@@ -1,9 +1,9 @@
-/* control.c - If, Loop and Scan of ONNX: decided and unrolled while the graph is built.
+/* control.c - evaluates conditions and unrolls loops (If, Loop and Scan of ONNX) while the graph is
+ * built.
  *
- * A graph of Tutti has neither branches nor loops.  So a condition and a number of iterations must
- * depend on neither inputs nor parameters; all others are refused.  The inputs of a block are those
- * that the operator gives it and then the values that follow it in the call (onnx_inner.c).
- */
+ * A graph of Tutti has neither branches nor loops. So a condition or number of iterations that
+ * depends on inputs or parameters is refused. The inputs of a block are those that the operator
+ * defines, then the values that follow the block in the call (onnx_inner.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +16,9 @@ enum { MAX_UNROLLED = 1 << 17 };
 
 typedef struct inner {
     const tti_block *block;
-    const tti_arg *name; /* places in the call's arguments */
+    const tti_arg *name; /* the block's name, in the call's arguments */
     const tti_named_arg *captured;
-    int n_captured, n_formal; /* n_formal: inputs of its own */
+    int n_captured, n_formal; /* n_formal: inputs that the operator defines */
     tti_operand *inputs, *results;
 } inner;
 
@@ -34,7 +34,8 @@ static int n_positional(const tti_op_call *call) {
     return n;
 }
 
-/* The block of that name, with room for its inputs, of which what it captures is filled in. */
+/* Finds the block with that name and allocates its inputs, of which the captured ones are filled
+ * in. */
 static bool find_body(tti_building *b, const tti_op_call *call, const char *name, inner *out) {
     int at = 0;
     while (at < call->n_args && strcmp(call->args[at].name, name) != 0) at++;
@@ -50,14 +51,15 @@ static bool find_body(tti_building *b, const tti_op_call *call, const char *name
         out->n_captured++;
     out->n_formal = out->block->n_inputs - out->n_captured;
     if (out->n_formal < 0) tti_refuse(b, "its graph does not fit the call");
-    out->inputs = tti_room(b, ((size_t)out->block->n_inputs + 1) * sizeof *out->inputs);
-    out->results = tti_room(b, ((size_t)out->block->n_outputs + 1) * sizeof *out->results);
+    out->inputs = tti_build_alloc(b, ((size_t)out->block->n_inputs + 1) * sizeof *out->inputs);
+    out->results = tti_build_alloc(b, ((size_t)out->block->n_outputs + 1) * sizeof *out->results);
     for (int i = 0; tti_good(b) && i < out->n_captured; i++)
         out->inputs[out->n_formal + i] = *tti_operand_of(b, &out->captured[i].arg);
     return tti_good(b);
 }
 
-/* One element that is known while the graph is built; what: "its condition". */
+/* Reads a number that must be known while the graph is built; what: its name in messages, "its
+ * condition". */
 static bool known_number(tti_building *b, const tti_operand *x, const char *what, double *out) {
     if (x->kind == TTI_OPERAND_NUMBER) {
         *out = x->number;
@@ -108,7 +110,8 @@ static bool same_operand(tti_building *b, const tti_operand *x, const tti_operan
            memcmp(&x->number, &y->number, sizeof x->number) == 0;
 }
 
-/* twin [n_values of x]: the value of y's block that equals it, + 1. */
+/* True if x and y are equal. twin [n_values of x's block]: 1 + the equal value of y's block, or
+ * 0. */
 static bool same_arg(const tti_arg *x, const tti_arg *y, const int *twin) {
     bool same = x->kind == y->kind && x->n == y->n;
     switch (same ? x->kind : TTI_ARG_BLOCK) {
@@ -145,11 +148,11 @@ static bool same_call(const tti_op_call *x, const tti_op_call *y, int *twin) {
     return same;
 }
 
-/* Whether both branches compute the same in the same way. */
+/* True if both branches compute the same result with the same calls. */
 static bool same_result(tti_building *b, const inner *x, const inner *y) {
     const tti_block *u = x->block, *v = y->block;
     bool same = u->n_calls == v->n_calls && u->n_outputs == v->n_outputs;
-    int *twin = tti_room(b, ((size_t)u->n_values + 1) * sizeof *twin);
+    int *twin = tti_build_alloc(b, ((size_t)u->n_values + 1) * sizeof *twin);
     for (int i = 0; twin && i < x->n_captured && same; i++)
         for (int k = 0; k < y->n_captured && twin[u->inputs[i]] == 0; k++)
             if (same_operand(b, &x->inputs[i], &y->inputs[k]))
@@ -181,7 +184,7 @@ static void run_if(tti_building *b, const tti_op_call *call) {
 
 /* ---- loops ---- */
 
-/* The results of the iterations, in order: they are joined after the last one. */
+/* The results of all iterations in order, which are joined after the last one. */
 typedef struct scanned {
     tti_arg *items; /* [n] operands */
     int n, cap;
@@ -190,20 +193,20 @@ typedef struct scanned {
 static bool keep(tti_building *b, scanned *s, const tti_operand *x) {
     if (s->n == s->cap) {
         int cap = s->cap ? 2 * s->cap : 8;
-        tti_arg *items = tti_room(b, (size_t)cap * sizeof *items);
+        tti_arg *items = tti_build_alloc(b, (size_t)cap * sizeof *items);
         if (!items) return false;
         if (s->n > 0) memcpy(items, s->items, (size_t)s->n * sizeof *items);
         s->items = items;
         s->cap = cap;
     }
-    tti_operand *copy = tti_room(b, sizeof *copy);
+    tti_operand *copy = tti_build_alloc(b, sizeof *copy);
     if (!copy) return false;
     *copy = *x;
     s->items[s->n++] = tti_operand_arg(copy);
     return true;
 }
 
-/* The results of all iterations along a new dimension. */
+/* Joins the results of all iterations along a new dimension. */
 static void join(tti_building *b, const tti_op_call *call, int i, const scanned *s, int64_t dim,
                  bool backward) {
     tti_operand joined = {0};
@@ -234,8 +237,8 @@ static bool count_iteration(tti_building *b, const tti_block *block) {
     return false;
 }
 
-/* M cond v_initial.., body: its inputs are the number of the iteration, the condition and v; its
- * outputs the condition, v and what is scanned. */
+/* M cond v_initial.., body. The body's inputs are the iteration, the condition and v; its outputs
+ * are the condition, v and the scanned results. */
 static void run_loop(tti_building *b, const tti_op_call *call) {
     inner body;
     double most = 0, goes_on = 1;
@@ -249,7 +252,7 @@ static void run_loop(tti_building *b, const tti_op_call *call) {
         known_number(b, tti_operand_of(b, &call->args[0].arg), "the number of iterations", &most);
     if (tti_good(b) && n_given > 1 && call->args[1].arg.kind != TTI_ARG_NONE)
         known_number(b, tti_operand_of(b, &call->args[1].arg), "its condition", &goes_on);
-    scanned *made = tti_room(b, ((size_t)TTI_MAX(n_scanned, 0) + 1) * sizeof *made);
+    scanned *made = tti_build_alloc(b, ((size_t)TTI_MAX(n_scanned, 0) + 1) * sizeof *made);
     for (int i = 0; tti_good(b) && i < n; i++)
         body.inputs[2 + i] = *tti_operand_of(b, &call->args[2 + i].arg);
     for (int64_t t = 0; tti_good(b) && goes_on != 0 && (!counts || (double)t < most); t++) {
@@ -266,7 +269,7 @@ static void run_loop(tti_building *b, const tti_op_call *call) {
     for (int i = 0; tti_good(b) && i < n_scanned; i++) join(b, call, n + i, &made[i], 0, false);
 }
 
-/* Number i of a list in an attribute; without the list 0. */
+/* Item i of a list attribute; 0 if there is no list. */
 static int64_t listed(tti_building *b, const tti_op_call *call, const char *name, int i) {
     const tti_arg *list = find_named(call, name);
     if (!list) return 0;
@@ -277,7 +280,7 @@ static int64_t listed(tti_building *b, const tti_op_call *call, const char *name
     return list->items[i].i;
 }
 
-/* Slice t of a scanned input, from the end where its direction says so. */
+/* Takes slice t of a scanned input, counted from the end if its direction is reverse. */
 static void take_slice(tti_building *b, const tti_op_call *call, int i, const tti_operand *x,
                        int64_t t, int64_t n, tti_operand *out) {
     int64_t axis = listed(b, call, "scan_input_axes", i);
@@ -290,7 +293,7 @@ static void take_slice(tti_building *b, const tti_op_call *call, int i, const tt
                      3, (tti_operand *[]){out}, 1);
 }
 
-/* The length that all scanned inputs have along their axes. */
+/* Returns the length of the scanned inputs along their axes, which must be equal. */
 static int64_t scan_length(tti_building *b, const tti_op_call *call, const tti_operand *x, int n) {
     int64_t length = -1;
     for (int i = 0; i < n && tti_good(b); i++) {
@@ -305,8 +308,8 @@ static int64_t scan_length(tti_building *b, const tti_op_call *call, const tti_o
     return length;
 }
 
-/* state.. scanned.., body, num_scan_inputs: the body has the same inputs, and gives the state and
- * what is scanned. */
+/* state.. scanned.., body, num_scan_inputs. The body has the same inputs; its outputs are the state
+ * and the scanned results. */
 static void run_scan(tti_building *b, const tti_op_call *call) {
     inner body;
     const tti_arg *given = find_named(call, "num_scan_inputs");
@@ -316,8 +319,8 @@ static void run_scan(tti_building *b, const tti_op_call *call) {
     int n = n_given - n_in, n_out = body.block->n_outputs - n;
     if (n_in < 1 || n_out < 0 || body.n_formal != n_given || call->n_outs > body.block->n_outputs)
         tti_refuse(b, "its body does not fit the call");
-    tti_operand *x = tti_room(b, ((size_t)n_in + 1) * sizeof *x);
-    scanned *made = tti_room(b, ((size_t)TTI_MAX(n_out, 0) + 1) * sizeof *made);
+    tti_operand *x = tti_build_alloc(b, ((size_t)n_in + 1) * sizeof *x);
+    scanned *made = tti_build_alloc(b, ((size_t)TTI_MAX(n_out, 0) + 1) * sizeof *made);
     for (int i = 0; tti_good(b) && i < n; i++)
         body.inputs[i] = *tti_operand_of(b, &call->args[i].arg);
     for (int i = 0; tti_good(b) && i < n_in; i++) x[i] = *tti_operand_of(b, &call->args[n + i].arg);

@@ -1,5 +1,5 @@
-/* host_tensor.c - tensors that are computed while a graph is built: strided views of arrays of f64.
- */
+/* host_tensor.c - host tensors, which are computed while a graph is built: strided views of f64
+ * arrays. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 int64_t tti_host_n(const tti_host *x) { return tutti_shape_n_elems(&x->shape); }
 
-int64_t tti_host_place(const tti_host *x, int64_t flat) {
+int64_t tti_host_offset(const tti_host *x, int64_t flat) {
     int64_t place = x->offset;
     for (int d = x->shape.n_dims - 1; d >= 0; d--) {
         place += flat % x->shape.dim[d] * x->stride[d];
@@ -21,7 +21,7 @@ int64_t tti_host_place(const tti_host *x, int64_t flat) {
     return place;
 }
 
-double tti_host_at(const tti_host *x, int64_t flat) { return x->data[tti_host_place(x, flat)]; }
+double tti_host_at(const tti_host *x, int64_t flat) { return x->data[tti_host_offset(x, flat)]; }
 
 tti_host_walk tti_host_begin(const tti_host *x) {
     tti_host_walk w = {.data = x->data, .place = x->offset, .n_dims = x->shape.n_dims};
@@ -32,7 +32,7 @@ tti_host_walk tti_host_begin(const tti_host *x) {
     return w;
 }
 
-int64_t tti_host_next_place(tti_host_walk *w) {
+int64_t tti_host_next_offset(tti_host_walk *w) {
     int64_t place = w->place;
     for (int d = w->n_dims - 1; d >= 0; d--) {
         w->place += w->stride[d];
@@ -43,12 +43,12 @@ int64_t tti_host_next_place(tti_host_walk *w) {
     return place;
 }
 
-double tti_host_next(tti_host_walk *w) { return w->data[tti_host_next_place(w)]; }
+double tti_host_next(tti_host_walk *w) { return w->data[tti_host_next_offset(w)]; }
 
-void tti_host_take(tti_host_walk *w, double *to, int64_t n) {
+void tti_host_copy_next(tti_host_walk *w, double *to, int64_t n) {
     int last = w->n_dims - 1;
     int64_t step = last < 0 ? 0 : w->stride[last];
-    while (n > 0) { /* a row, or what is left of it */
+    while (n > 0) { /* copies a row, or the rest of one */
         int64_t run = last < 0 ? n : TTI_MIN(n, w->dim[last] - w->index[last]);
         const double *from = w->data + w->place;
         if (step == 1)
@@ -58,7 +58,7 @@ void tti_host_take(tti_host_walk *w, double *to, int64_t n) {
         if (last >= 0) {
             w->index[last] += run - 1;
             w->place += (run - 1) * step;
-            tti_host_next_place(w);
+            tti_host_next_offset(w);
         }
         to += run;
         n -= run;
@@ -76,8 +76,8 @@ bool tti_host_new(tti_building *b, tti_elem elem, const tutti_shape *shape, tti_
         }
     }
     if (!tti_add_work(b, (double)n)) return false;
-    out->data = tti_room(b, ((size_t)n + 1) * sizeof(double));
-    out->use = tti_room(b, sizeof *out->use);
+    out->data = tti_build_alloc(b, ((size_t)n + 1) * sizeof(double));
+    out->use = tti_build_alloc(b, sizeof *out->use);
     return out->data && out->use;
 }
 
@@ -106,7 +106,7 @@ bool tti_host_copy(tti_building *b, const tti_host *x, tti_host *out) {
     int64_t n = tti_host_n(x);
     if (!tti_host_new(b, x->elem, &x->shape, out)) return false;
     tti_host_walk from = tti_host_begin(x);
-    tti_host_take(&from, out->data, n);
+    tti_host_copy_next(&from, out->data, n);
     out->of_batch = x->of_batch;
     out->batch_dim = x->batch_dim;
     return true;
@@ -187,7 +187,7 @@ bool tti_host_view_strides(const tti_host *x, const tutti_shape *to,
         n_run = n_to = 1;
         in_run = false;
     }
-    for (; t >= 0; t--) stride[t] = 1; /* of a scalar */
+    for (; t >= 0; t--) stride[t] = 1; /* remaining dimensions have size 1 */
     return true;
 }
 
@@ -208,8 +208,8 @@ bool tti_host_broadcast(tti_building *b, const tutti_shape *x, const tutti_shape
     return true;
 }
 
-/* Booleans, integers, floats: the higher kind wins, and in it the wider type; a number or a scalar
- * decides only between kinds. */
+/* The kind of a type: boolean, integer or float. The result has the higher kind and its widest
+ * type; numbers and scalars only count for the kind. */
 static int kind_of(tti_elem elem) {
     return elem == TTI_ELEM_BOOL ? 0 : tti_elem_is_float(elem) ? 2 : 1;
 }
@@ -235,7 +235,7 @@ tti_elem tti_promote(const tti_operand *x, const tti_operand *y) {
 }
 
 bool tti_host_uniform(const tti_host *x, double *value) {
-    tti_host once = *x; /* without repeated elements */
+    tti_host once = *x; /* a view without repeated elements */
     for (int d = 0; d < once.shape.n_dims; d++)
         if (once.stride[d] == 0 && once.shape.dim[d] > 1) once.shape.dim[d] = 1;
     int64_t n = tti_host_n(&once);
@@ -248,14 +248,14 @@ bool tti_host_uniform(const tti_host *x, double *value) {
 }
 
 bool tti_host_repeats(const tti_host *x, int d) {
-    tti_host first = *x; /* without repeated elements */
+    tti_host first = *x; /* a view without repeated elements */
     for (int i = 0; i < first.shape.n_dims; i++)
         if (i == d || (first.stride[i] == 0 && first.shape.dim[i] > 1)) first.shape.dim[i] = 1;
     int64_t n = tti_host_n(&first), step = x->stride[d];
     if (x->shape.dim[d] < 2) return false;
     tti_host_walk w = tti_host_begin(&first);
     for (int64_t i = 0; step != 0 && i < n; i++) {
-        int64_t place = tti_host_next_place(&w);
+        int64_t place = tti_host_next_offset(&w);
         for (int64_t k = 1; k < x->shape.dim[d]; k++) {
             double p = x->data[place], q = x->data[place + k * step];
             if (p != q && !(p != p && q != q)) return false;

@@ -1,5 +1,5 @@
-/* operands.c - what an operator of the table reads and writes: the arguments of its call, operands
- * as values of the graph or host tensors, results, and refusals. */
+/* operands.c - functions that operators use: reading arguments, converting operands to graph values
+ * or host tensors, setting results, and refusing calls. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,15 +39,15 @@ void tti_no_memory(tti_building *b) {
     if (tti_good(b)) b->st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", b->program->path);
 }
 
-/* Limits the work that a file can ask for while it is read: loops may repeat it. */
-#define MAX_ROOM_BYTES ((size_t)1 << 34)
+/* Limits the memory that a file can request during the build, because loops may repeat requests. */
+#define MAX_ALLOC_BYTES ((size_t)1 << 34)
 
-void *tti_room(tti_building *b, size_t n_bytes) {
-    if (n_bytes > MAX_ROOM_BYTES - b->n_room_bytes) {
-        tti_refuse(b, "its constant tensors have more than %zu bytes in all", MAX_ROOM_BYTES);
+void *tti_build_alloc(tti_building *b, size_t n_bytes) {
+    if (n_bytes > MAX_ALLOC_BYTES - b->n_alloc_bytes) {
+        tti_refuse(b, "its constant tensors have more than %zu bytes in all", MAX_ALLOC_BYTES);
         return NULL;
     }
-    b->n_room_bytes += n_bytes;
+    b->n_alloc_bytes += n_bytes;
     void *room = tti_arena_alloc(&b->arena, n_bytes);
     if (!room) tti_no_memory(b);
     return room;
@@ -82,7 +82,7 @@ const tti_arg *tti_arg_at(const tti_call *c, int k) {
 
 bool tti_has(const tti_call *c, int k) { return tti_arg_at(c, k)->kind != TTI_ARG_NONE; }
 
-/* A value may have been written to through another name. */
+/* Returns the operand of a value, which must not have been written to through another name. */
 static tti_operand *value_at(tti_building *b, int number) {
     tti_operand *x = &b->values[number];
     if (x->kind == TTI_OPERAND_GRAPH && x->stamp < b->writes[x->group])
@@ -93,7 +93,7 @@ static tti_operand *value_at(tti_building *b, int number) {
     return x;
 }
 
-/* A result that the operator's row does not make. */
+/* Refuses the use of a result that the operator's row does not compute. */
 static void refuse_missing(tti_building *b, int number) {
     for (int i = 0; i < b->block->n_calls; i++)
         for (int k = 0; k < b->block->calls[i].n_outs; k++)
@@ -143,7 +143,7 @@ tti_operand *tti_operand_at(tti_building *b, const tti_call *c, int k) {
     return tti_operand_of(b, tti_arg_at(c, k));
 }
 
-/* A number that is known while the graph is built. */
+/* Reads a number that must be known while the graph is built. */
 static double number_of(tti_building *b, const tti_arg *arg) {
     if (arg->kind == TTI_ARG_INT || arg->kind == TTI_ARG_BOOL || arg->kind == TTI_ARG_DTYPE)
         return (double)arg->i;
@@ -162,7 +162,7 @@ static double number_of(tti_building *b, const tti_arg *arg) {
 }
 
 static int64_t integer_of(tti_building *b, const tti_arg *arg) {
-    if (arg->kind == TTI_ARG_INT) return arg->i; /* all 64 bits */
+    if (arg->kind == TTI_ARG_INT) return arg->i; /* exact for all 64 bits */
     double x = number_of(b, arg);
     if (!(x >= -0x1p53 && x <= 0x1p53)) tti_refuse(b, "an integer is out of range");
     return tti_good(b) ? (int64_t)x : 0;
@@ -280,7 +280,7 @@ tutti_value *tti_as_float(tti_building *b, tutti_value *x) {
 
 static tutti_value *new_constant(tti_building *b, const tti_host *x, tutti_dtype dtype) {
     double value;
-    double n_own = 1; /* elements in memory */
+    double n_own = 1; /* number of elements in memory */
     for (int d = 0; d < x->shape.n_dims; d++)
         if (x->stride[d] != 0) n_own *= (double)x->shape.dim[d];
     if (!tti_add_work(b, n_own)) return NULL;
@@ -293,11 +293,11 @@ static tutti_value *new_constant(tti_building *b, const tti_host *x, tutti_dtype
         return NULL;
     }
     tti_host_walk w = tti_host_begin(x);
-    int32_t *ints = (int32_t *)(void *)floats; /* as large */
+    int32_t *ints = (int32_t *)(void *)floats; /* same size */
     double e[TTI_HOST_GROUP];
     for (size_t i = 0; i < n; i += TTI_HOST_GROUP) {
         size_t n_group = TTI_MIN(n - i, TTI_HOST_GROUP);
-        tti_host_take(&w, e, (int64_t)n_group);
+        tti_host_copy_next(&w, e, (int64_t)n_group);
         for (size_t k = 0; k < n_group && dtype == TUTTI_F32; k++) floats[i + k] = (float)e[k];
         for (size_t k = 0; k < n_group && dtype != TUTTI_F32; k++)
             ints[i + k] = e[k] >= -0x1p31 && e[k] < 0x1p31 ? (int32_t)e[k] : -1;
@@ -310,22 +310,22 @@ static tutti_value *constant_of(tti_building *b, const tti_host *x, tutti_dtype 
     tutti_value *value = tti_reuse_constant(b, x, form);
     if (value) return value;
     value = new_constant(b, x, dtype);
-    tti_keep_constant(b, x, form, value);
+    tti_store_constant(b, x, form, value);
     return value;
 }
 
-/* tti_host_repeats, which reads all elements, once for each tensor. */
+/* tti_host_repeats, evaluated once for each tensor, because it reads all elements. */
 static bool repeats_along(tti_building *b, const tti_host *x, int d) {
     int64_t answer = 0;
     if (x->stride[d] == 0 || x->shape.dim[d] < 2) return tti_host_repeats(x, d);
     if (!tti_reuse_answer(b, x, TTI_KNOWN_REPEATS + d, &answer)) {
         answer = tti_host_repeats(x, d);
-        tti_keep_answer(b, x, TTI_KNOWN_REPEATS + d, answer);
+        tti_store_answer(b, x, TTI_KNOWN_REPEATS + d, answer);
     }
     return answer != 0;
 }
 
-/* Zeros i32 [batch], of which each belongs to a sample. */
+/* Returns zeros i32 [batch], one for each sample. */
 static tutti_value *row_zeros(tti_building *b) {
     tutti_graph *g = b->graph;
     if (b->row_zeros) return b->row_zeros;
@@ -336,12 +336,12 @@ static tutti_value *row_zeros(tti_building *b) {
         return NULL;
     }
     x = tutti_reshape(g, tutti_slice(g, x, 1, 0, 1), &TUTTI_SHAPE(shape.dim[0]));
-    x = tutti_affine(g, tti_as_float(b, x), 0, 0); /* what is not a number becomes 0 in the cast */
+    x = tutti_affine(g, tti_as_float(b, x), 0, 0); /* the cast converts NaN to 0 */
     b->row_zeros = tutti_cast(g, x, TUTTI_I32);
     return b->row_zeros;
 }
 
-/* A lookup of row 0 for each sample: its gradient sums over the batch, as it should. */
+/* Looks up row 0 for each sample, so that the gradient is summed over the batch. */
 tutti_value *tti_repeat_rows(tti_building *b, tutti_value *x) {
     tutti_graph *g = b->graph;
     tutti_shape shape = tutti_value_type(x).shape;
@@ -366,7 +366,7 @@ tutti_value *tti_repeat_along(tti_building *b, tutti_value *x, int dim) {
     return tutti_permute(b->graph, x, perm, shape.n_dims);
 }
 
-/* A constant that is the same for all samples, repeated along its batch_dim. */
+/* Repeats a constant that is equal for all samples along its batch_dim. */
 static tutti_value *repeat_constant(tti_building *b, const tti_host *x) {
     tti_host one = *x;
     if (x->shape.dim[x->batch_dim] > 1 && !repeats_along(b, x, x->batch_dim))
@@ -426,7 +426,8 @@ tutti_value *tti_compact_value(tti_building *b, const tti_operand *x) {
     tti_host host = x->host;
     tutti_shape shape = host.shape;
     if (host.of_batch && shape.n_dims > 0 && shape.n_dims < TUTTI_MAX_DIMS &&
-        shape.dim[0] > b->batch && shape.dim[0] % b->batch == 0) { /* one sample's rows, repeated */
+        shape.dim[0] > b->batch &&
+        shape.dim[0] % b->batch == 0) { /* the rows of one sample, repeated */
         tutti_shape wide = {.n_dims = shape.n_dims + 1, .dim = {1, shape.dim[0] / b->batch}};
         for (int d = 1; d < shape.n_dims; d++) wide.dim[d + 1] = shape.dim[d];
         host.shape.dim[0] = wide.dim[1];
@@ -504,7 +505,7 @@ void tti_set(tti_operand *out, const tti_operand *x) {
     if (x->kind == TTI_OPERAND_HOST) x->host.use->shared = true;
     if (!out) return;
     *out = *x;
-    out->part = (tti_view_part){0}; /* the caller says what a write to out reaches */
+    out->part = (tti_view_part){0}; /* the caller states which memory out shares */
 }
 
 const char *tti_layer_name_of(tti_building *b) {

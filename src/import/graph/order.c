@@ -1,20 +1,20 @@
-/* order.c - rows sorted by keys, without sorting them: operators that pass an order on, and the
- * sort where one must be done after all. */
+/* order.c - virtually sorted rows: operators that keep the order virtual, and the real sort for all
+ * others. */
 #include "import/graph/order.h"
 
 #include <string.h>
 
 #include "base/error.h"
 
-/* ---- operands in an order ---- */
+/* ---- virtually sorted operands ---- */
 
-bool tti_sort_later(tti_building *b, const tti_operand *keys, bool descending, tti_operand *sorted,
-                    tti_operand *places) {
+bool tti_sort_virtually(tti_building *b, const tti_operand *keys, bool descending,
+                        tti_operand *sorted, tti_operand *places) {
     tti_host count;
     if (keys->kind != TTI_OPERAND_GRAPH || keys->role != TTI_ORDER_NONE || !tti_of_batch(keys) ||
         tti_shape_of(keys).n_dims != 1)
         return false;
-    tti_order *order = tti_room(b, sizeof *order);
+    tti_order *order = tti_build_alloc(b, sizeof *order);
     if (!order) return true;
     *order = (tti_order){*keys, tti_shape_of(keys).dim[0], descending};
     if (!tti_host_new(b, TTI_ELEM_I64, &TUTTI_SHAPE(order->n), &count)) return true;
@@ -43,7 +43,7 @@ static bool is_in_order(const tti_operand *x) {
     return x->role == TTI_ORDER_ROWS || x->role == TTI_ORDER_KEYS;
 }
 
-bool tti_sort_out(tti_building *b, const tti_operand *x, tti_operand *out) {
+bool tti_sort_rows(tti_building *b, const tti_operand *x, tti_operand *out) {
     const tti_order *order = x->order;
     tutti_graph *g = tti_graph_of(b);
     tti_operand own = tti_unordered(x);
@@ -61,7 +61,7 @@ bool tti_sort_out(tti_building *b, const tti_operand *x, tti_operand *out) {
     return tti_good(b);
 }
 
-/* ---- calls with such operands ---- */
+/* ---- calls with virtually sorted operands ---- */
 
 static tti_order_role role_of(const tti_building *b, const tti_arg *arg) {
     const tti_operand *x = tti_operand_named(b, arg);
@@ -79,26 +79,26 @@ bool tti_any_order(const tti_building *b, const tti_call *c) {
     return false;
 }
 
-/* arg with the operand that it names sorted, or as it was before. */
+/* Returns arg with its operand really sorted, or in its original order. */
 static tti_arg replaced(tti_building *b, const tti_arg *arg, bool sorts) {
     const tti_operand *x = tti_operand_named(b, arg);
     if (x && x->role != TTI_ORDER_NONE) {
-        tti_operand *own = tti_room(b, sizeof *own);
-        x = tti_operand_of(b, arg); /* notes a use of memory that was changed since */
+        tti_operand *own = tti_build_alloc(b, sizeof *own);
+        x = tti_operand_of(b, arg); /* refuses memory that was changed since */
         if (!own || !tti_good(b)) return *arg;
         *own = tti_unordered(x);
-        if (sorts) tti_sort_out(b, x, own);
+        if (sorts) tti_sort_rows(b, x, own);
         return tti_operand_arg(own);
     }
     if (arg->kind != TTI_ARG_LIST || role_of(b, arg) == TTI_ORDER_NONE) return *arg;
-    tti_arg *items = tti_room(b, (size_t)arg->n * sizeof *items), list = *arg;
+    tti_arg *items = tti_build_alloc(b, (size_t)arg->n * sizeof *items), list = *arg;
     for (int i = 0; items && i < arg->n; i++) items[i] = replaced(b, &arg->items[i], sorts);
     list.items = items;
     return items ? list : *arg;
 }
 
 static bool replace_args(tti_building *b, const tti_call *c, bool sorts, tti_call *out) {
-    tti_arg *args = tti_room(b, TTI_COUNT(c->arg) * sizeof *args);
+    tti_arg *args = tti_build_alloc(b, TTI_COUNT(c->arg) * sizeof *args);
     if (!args) return false;
     *out = *c;
     for (int k = 0; k < c->n_args; k++) {
@@ -108,7 +108,7 @@ static bool replace_args(tti_building *b, const tti_call *c, bool sorts, tti_cal
     return tti_good(b);
 }
 
-/* ---- operators on each row alone ---- */
+/* ---- operators that treat each row separately ---- */
 
 static bool is_one_of(const char *target, const char *const *names, size_t n) {
     if (strncmp(target, "aten.", 5) != 0) return false;
@@ -119,11 +119,11 @@ static bool is_one_of(const char *target, const char *const *names, size_t n) {
 }
 #define IS_ONE_OF(target, names) is_one_of(target, names, TTI_COUNT(names))
 
-/* The same elements: what they are stays known. */
+/* Operators that return the same elements, so that the result has the same role. */
 static const char *const same_elements[] = {"to",     "_to_copy", "type_as",   "alias",
                                             "detach", "clone",    "contiguous"};
 
-/* Elements of a result depend on those at the same place. */
+/* Element-wise operators. */
 static const char *const by_element[] = {"add",
                                          "sub",
                                          "rsub",
@@ -156,18 +156,18 @@ static const char *const by_element[] = {"add",
                                          "ones_like",
                                          "lift_fresh_copy"};
 
-/* With an argument dim (or dims), which must not be the dimension of the rows. */
+/* Operators with an argument dim (or dims), which must not be the dimension of the rows. */
 static const char *const by_dim[] = {
     "chunk",  "split",   "split_with_sizes", "slice", "narrow", "select",
     "unbind", "softmax", "log_softmax",      "sum",   "mean",   "amax",
     "glu",    "cat"};
 
-/* The first argument in rows, the others the same for all of them. */
+/* Operators whose first argument is sorted and whose other arguments are equal for all rows. */
 static const char *const by_row[] = {
     "linear",       "matmul",  "mm",        "layer_norm", "rms_norm", "view",  "reshape",
     "_unsafe_view", "flatten", "unflatten", "unsqueeze",  "squeeze",  "expand"};
 
-/* The place of the argument of that name in a call. */
+/* The index of the argument with that name in a call. */
 static int place_of(const tti_operator *row, const char *name) {
     const char *p = row->signature;
     size_t n = strlen(name);
@@ -181,7 +181,7 @@ static int place_of(const tti_operator *row, const char *name) {
     return -1;
 }
 
-/* No dimension of the argument dim is the first one. */
+/* True if argument dim does not include the first dimension. */
 static bool leaves_rows(tti_building *b, const tti_operator *row, const tti_call *c, int n_dims) {
     int place = place_of(row, "dim");
     const tti_arg *arg = place < 0 ? NULL : c->arg[place];
@@ -194,14 +194,14 @@ static bool leaves_rows(tti_building *b, const tti_operator *row, const tti_call
     return tti_good(b);
 }
 
-/* Whether an operand without an order is the same for all rows of a result of n_dims dimensions. */
+/* True if an operand without an order is the same for all rows of a result of n_dims dimensions. */
 static bool is_same_for_all(const tti_operand *x, int n_dims) {
     tutti_shape shape = tti_shape_of(x);
     return shape.n_dims < n_dims || shape.dim[0] == 1;
 }
 
-/* Collects the one order of the operands of arg; false: there are two, or an operand has rows that
- * are in none. */
+/* Finds the only order of the operands of arg; false: there are two, or the rows of an operand have
+ * no order. */
 static bool collect_order(const tti_building *b, const tti_arg *arg, int n_dims,
                           const tti_order **order) {
     const tti_operand *x = tti_operand_named(b, arg);
@@ -214,7 +214,7 @@ static bool collect_order(const tti_building *b, const tti_arg *arg, int n_dims,
     return tti_shape_of(x).n_dims == n_dims;
 }
 
-/* The most dimensions of an operand in an order. */
+/* The largest number of dimensions of a virtually sorted operand. */
 static int most_dims(const tti_building *b, const tti_arg *arg) {
     const tti_operand *x = tti_operand_named(b, arg);
     if (x) return is_in_order(x) ? tti_shape_of(x).n_dims : 0;
@@ -224,7 +224,7 @@ static int most_dims(const tti_building *b, const tti_arg *arg) {
     return n;
 }
 
-/* The order that a call passes on; NULL: none. */
+/* The order that the results of a call keep; NULL: none. */
 static const tti_order *order_of(tti_building *b, const tti_operator *row, const tti_call *c) {
     const tti_order *order = NULL;
     int n_dims = 0;
@@ -250,7 +250,7 @@ static void pass_on(const tti_call *c, const tti_order *order, tti_order_role ro
     }
 }
 
-/* All results have the rows of the order. */
+/* True if all results have the rows of the order. */
 static bool keeps_rows(const tti_call *c, const tti_order *order) {
     for (int i = 0; i < c->n_outs; i++) {
         if (!c->out[i]) continue;

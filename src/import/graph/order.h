@@ -1,11 +1,11 @@
-/* order.h - rows sorted by keys, without sorting them.
+/* order.h - virtually sorted rows: rows sorted by keys without moving them.
  *
- * The experts of a mixture (MoE) are exported as a sort of all rows by expert, operations on the
- * sorted rows, and the way back.  A graph that sorts along the batch cannot be divided among
- * workers, and need not sort: what is done to each row alone may as well be done where the row was.
- * So a row of the sorted side keeps its place and only the operand remembers the order.  Operators
- * on each row alone pass it on (tti_apply_ordered_row); whatever else reads such an operand gets it
- * sorted (tti_sort_out). */
+ * A mixture of experts (MoE) is exported as a sort of all rows by expert, operations on the sorted
+ * rows, and the inverse sort. A graph that sorts along the batch cannot be divided between workers.
+ * Sorting is also unnecessary: an operation on separate rows can be done without moving them. So
+ * rows keep their positions, and the operand only records the order. Operators that treat rows
+ * separately keep the order virtual (tti_apply_ordered_row); all others get a really sorted operand
+ * (tti_sort_rows). */
 #ifndef TTI_IMPORT_ORDER_H
 #define TTI_IMPORT_ORDER_H
 
@@ -13,27 +13,28 @@
 
 /* The order that sorts keys. */
 typedef struct tti_order {
-    tti_operand keys; /* [n], of the graph, as it was before */
+    tti_operand keys; /* [n], a graph value in the original order */
     int64_t n;
     bool descending;
 } tti_order;
 
-/* The results of a sort of keys [n]: the keys and the places they had; either may be NULL.  False:
- * keys are not of a kind that can be sorted so, and nothing was done. */
-bool tti_sort_later(tti_building *b, const tti_operand *keys, bool descending, tti_operand *sorted,
-                    tti_operand *places);
+/* Sorts keys [n] virtually: sets the sorted keys and their original positions; either may be NULL.
+ * False: the keys cannot be sorted virtually, and nothing was done. */
+bool tti_sort_virtually(tti_building *b, const tti_operand *keys, bool descending,
+                        tti_operand *sorted, tti_operand *places);
 
-/* x as it was before, and x [.., in the order] as it would be after the sort. */
+/* Unordered: x in the original order. Sort_out: sorts x really; false after a failure. */
 tti_operand tti_unordered(const tti_operand *x);
-bool tti_sort_out(tti_building *b, const tti_operand *x, tti_operand *out);
+bool tti_sort_rows(tti_building *b, const tti_operand *x, tti_operand *out);
 
 bool tti_any_order(const tti_building *b, const tti_call *c);
 
-/* Runs the current row with all its original arguments, and records what its results are. */
+/* Runs the current row with all arguments in the original order, and gives its results that
+ * role. */
 bool tti_apply_unordered(tti_building *b, const tti_call *c, const tti_order *order,
                          tti_order_role role);
 
-/* Runs a row of whose arguments some are in an order. */
+/* Runs a row with some virtually sorted arguments. */
 void tti_apply_ordered_row(tti_building *b, const tti_operator *row, const tti_call *c);
 
 #endif /* TTI_IMPORT_ORDER_H */

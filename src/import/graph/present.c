@@ -1,8 +1,7 @@
-/* present.c - leaves the rows that fill up a short batch out of what operators compute over
- * samples.
+/* present.c - excludes padding, the rows that fill up a short batch, from operators over samples.
  *
- * The rows are copies of a sample.  In a shard without any sample all rows count, so that what is
- * divided by a sum stays finite; its results are dropped (train/setup/shard_graph.c). */
+ * Padding rows are copies of a sample. In a shard without samples all rows count, so that divisions
+ * by a sum stay finite; its results are discarded (train/setup/shard_graph.c). */
 #include <math.h>
 
 #include "base/error.h"
@@ -12,7 +11,7 @@ static tutti_value *number(tutti_graph *g, double x) {
     return tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, x);
 }
 
-/* f32 [batch]: 1 for rows that are present, or all rows of a shard that has none; else 0. */
+/* Returns f32 [batch]: 1 for present rows, else 0; 1 for all rows of a shard without samples. */
 static tutti_value *find_present(tti_building *b) {
     tutti_graph *g = b->graph;
     if (b->is_present) return b->is_present;
@@ -40,7 +39,7 @@ unsigned tti_sample_dims(tti_building *b, const tutti_value *x, unsigned dims) {
     return found & dims;
 }
 
-/* rows f32 [batch] as a value that broadcasts to `shape`, of which dimension dim is [outer, batch,
+/* Reshapes rows f32 [batch] so that it broadcasts to `shape`, whose dimension dim is [outer, batch,
  * inner]. */
 static tutti_value *along(tti_building *b, tutti_value *rows, const tutti_shape *shape, int dim,
                           int64_t inner) {
@@ -69,7 +68,7 @@ tutti_value *tti_present_in(tti_building *b, tutti_value *x, unsigned dims) {
     return tti_present_at(b, x, &at, dims);
 }
 
-tutti_value *tti_or_low(tti_building *b, tutti_value *x, unsigned dims, double low) {
+tutti_value *tti_fill_padding(tti_building *b, tutti_value *x, unsigned dims, double low) {
     const tutti_batch at = tti_batch_of(b, x);
     tutti_graph *g = b->graph;
     for (int d = 0; b->present && x && d < TUTTI_MAX_DIMS && tti_good(b); d++) {
@@ -87,7 +86,7 @@ tutti_value *tti_per_present(tti_building *b, tutti_value *sum, const tutti_valu
     const tutti_batch at = tti_batch_of(b, x);
     if (!sum || !x) return NULL;
     const tutti_shape shape = tutti_value_type(x).shape;
-    double n = 1; /* elements in each result, for each sample */
+    double n = 1; /* number of elements per result and sample */
     int n_counts = 0;
     for (int d = 0; d < shape.n_dims; d++) {
         if (!(dims >> d & 1u)) continue;

@@ -1,9 +1,9 @@
 /* reuse.c - computes equal calls on constants once.
  *
- * Exporters write the masks and tables of a model out for each layer.  A call is known by its row
- * and its arguments: literals as they are, host tensors by their memory and how they look at it.
- * That is enough while nothing is written to host tensors, so a program that may write to one
- * computes each call. */
+ * Exporters repeat the masks and tables of a model for each layer. Calls are equal if they have the
+ * same row, literals and host tensors; host tensors are compared by memory, shape and strides. This
+ * is only valid while nothing is written to host tensors, so a program that may write to one does
+ * not reuse results. */
 #include <string.h>
 
 #include "base/dtype.h"
@@ -12,20 +12,20 @@
 
 enum { MOST_WORDS = 512, FIRST_SLOTS = 256 };
 
-/* The text of a call, or of a constant, as words. */
+/* The key of a call or of a constant, as a sequence of words. */
 typedef struct key {
     uint64_t word[MOST_WORDS];
     int n;
-    bool is_known; /* false: it is too long, or has an argument that is in the graph */
+    bool is_known; /* false: it is too long, or an argument is in the graph */
 } key;
 
 typedef struct entry {
     uint64_t hash;
     const uint64_t *word; /* [n_words] */
     int n_words;
-    const tti_operand *outs; /* of a call */
-    tutti_value *value;      /* of a constant */
-    int64_t answer;          /* to a question about a constant */
+    const tti_operand *outs; /* results of a call */
+    tutti_value *value;      /* graph value of a constant */
+    int64_t answer;          /* answer to a question about a constant */
 } entry;
 
 struct tti_reuse {
@@ -135,7 +135,7 @@ static uint64_t hash_of(const key *k) {
     return hash;
 }
 
-/* The entry of the key, or the empty slot where it belongs. */
+/* Returns the entry of a key, or the empty slot where it belongs. */
 static entry *find_slot(const tti_reuse *r, const key *k, uint64_t hash) {
     for (size_t i = hash & (r->n_slots - 1);; i = (i + 1) & (r->n_slots - 1)) {
         entry *e = &r->slots[i];
@@ -152,14 +152,14 @@ static const entry *find(tti_building *b, const key *k) {
     return e->word ? e : NULL;
 }
 
-/* Room for one more entry; NULL when out of memory, which is recorded. */
+/* Makes room for one more entry; NULL: out of memory, which is recorded as the failure. */
 static tti_reuse *grow(tti_building *b) {
     tti_reuse *r = *tti_reuse_of(b);
-    if (!r) r = *tti_reuse_of(b) = tti_room(b, sizeof *r);
+    if (!r) r = *tti_reuse_of(b) = tti_build_alloc(b, sizeof *r);
     if (!r) return NULL;
     if (2 * (r->n_used + 1) <= r->n_slots) return r;
     size_t n = r->n_slots ? 2 * r->n_slots : FIRST_SLOTS;
-    entry *old = r->slots, *slots = tti_room(b, n * sizeof *slots);
+    entry *old = r->slots, *slots = tti_build_alloc(b, n * sizeof *slots);
     if (!slots) return NULL;
     for (size_t i = 0; i < r->n_slots; i++) {
         if (!old[i].word) continue;
@@ -177,7 +177,7 @@ static void keep(tti_building *b, const key *k, const entry *kept) {
     uint64_t hash = hash_of(k);
     if (!r) return;
     entry *e = find_slot(r, k, hash);
-    uint64_t *word = tti_room(b, (size_t)k->n * sizeof *word);
+    uint64_t *word = tti_build_alloc(b, (size_t)k->n * sizeof *word);
     if (!word || e->word) return;
     memcpy(word, k->word, (size_t)k->n * sizeof *word);
     *e = *kept;
@@ -199,17 +199,17 @@ bool tti_reuse_call(tti_building *b, const tti_operator *row, const tti_call *c)
     return true;
 }
 
-void tti_keep_call(tti_building *b, const tti_operator *row, const tti_call *c) {
+void tti_store_call(tti_building *b, const tti_operator *row, const tti_call *c) {
     key k;
     for (int i = 0; i < c->n_outs; i++)
         if (c->out[i] && (c->out[i]->kind != TTI_OPERAND_HOST || c->out[i]->order)) return;
     key_of_call(b, row, c, &k);
     if (!k.is_known || c->n_outs < 1) return;
-    tti_operand *outs = tti_room(b, (size_t)c->n_outs * sizeof *outs);
+    tti_operand *outs = tti_build_alloc(b, (size_t)c->n_outs * sizeof *outs);
     for (int i = 0; outs && i < c->n_outs; i++) {
         if (!c->out[i]) continue;
         outs[i] = *c->out[i];
-        outs[i].part.base = 0; /* numbers of this block */
+        outs[i].part.base = 0; /* value numbers are valid only in one block */
     }
     if (outs) keep(b, &k, &(entry){.outs = outs});
 }
@@ -223,7 +223,7 @@ tutti_value *tti_reuse_constant(tti_building *b, const tti_host *x, int form) {
     return e ? e->value : NULL;
 }
 
-void tti_keep_constant(tti_building *b, const tti_host *x, int form, tutti_value *value) {
+void tti_store_constant(tti_building *b, const tti_host *x, int form, tutti_value *value) {
     key k;
     key_of_constant(b, x, form, &k);
     if (k.is_known && value) keep(b, &k, &(entry){.value = value});
@@ -237,7 +237,7 @@ bool tti_reuse_answer(tti_building *b, const tti_host *x, int question, int64_t 
     return e != NULL;
 }
 
-void tti_keep_answer(tti_building *b, const tti_host *x, int question, int64_t answer) {
+void tti_store_answer(tti_building *b, const tti_host *x, int question, int64_t answer) {
     key k;
     key_of_constant(b, x, question, &k);
     if (k.is_known) keep(b, &k, &(entry){.answer = answer});

@@ -1,5 +1,5 @@
-/* row_call.c - puts the arguments of a call in the order of a row's signature and runs the row, on
- * the host where it can; and calls that rows make of other rows. */
+/* row_call.c - puts the arguments of a call in the order of the row's signature and runs the row,
+ * on the host if possible. Also lets rows call other rows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 typedef struct word {
     const char *name, *fallback;
-    int n_name, n_fallback; /* n_fallback < 0: the argument must be given */
+    int n_name, n_fallback; /* n_fallback < 0: the argument is required */
     bool ignored, rest;
 } word;
 
@@ -34,7 +34,7 @@ static bool next_word(const char **p, word *out) {
     return true;
 }
 
-/* "None", "True", "1", "0.5", "[1,1]", "none" (text). */
+/* Parses a default: "None", "True", "1", "0.5", "[1,1]", "none" (text). */
 static tti_arg parse_fallback(tti_building *b, const char *text, int n) {
     char copy[64];
     double f;
@@ -69,7 +69,7 @@ const tti_arg *tti_arg_called(const tti_operator *row, const tti_call *c, const 
     return NULL;
 }
 
-/* All arguments by position, as one list. */
+/* Returns all positional arguments as one list. */
 static tti_arg *rest_of(tti_building *b, const tti_op_call *call, int *n_found) {
     tti_arg *list = tti_arena_alloc(&b->arena, sizeof *list);
     tti_arg *items = tti_arena_alloc(&b->arena, ((size_t)call->n_args + 1) * sizeof *items);
@@ -88,7 +88,7 @@ static const tti_arg *find_arg(const tti_op_call *call, const word *w, int posit
     for (int i = 0; i < call->n_args; i++) {
         const char *name = call->args[i].name;
         bool same = (int)strlen(name) == w->n_name && memcmp(name, w->name, (size_t)w->n_name) == 0;
-        same |= position == 0 && strcmp(name, "self") == 0; /* of x.op_(): what op calls input */
+        same |= position == 0 && strcmp(name, "self") == 0; /* what op calls input */
         if (same || (!name[0] && i == position)) return &call->args[i].arg;
     }
     return NULL;
@@ -99,7 +99,7 @@ void tti_fill_args(tti_building *b, const tti_operator *row, const tti_op_call *
     int n_found = 0;
     const char *p = row->signature;
     word w;
-    bool by_name = false; /* after *name */
+    bool by_name = false; /* arguments after *name are only given by name */
     for (int k = 0; next_word(&p, &w); k++) {
         const tti_arg *given =
             w.rest ? rest_of(b, call, &n_found) : find_arg(call, &w, by_name ? -1 : k);
@@ -147,7 +147,7 @@ static bool any_of_shape(const tti_building *b, const tti_arg *arg) {
     return false;
 }
 
-/* A number computed from the size of the batch may be that size. */
+/* Marks a number that was computed from the size of the batch and may be that size. */
 static void pass_on_shape(const tti_building *b, const tti_call *c) {
     bool any = false;
     for (int k = 0; k < c->n_args && !any; k++) any = any_of_shape(b, c->arg[k]);
@@ -170,7 +170,8 @@ static bool is_complex(const tti_building *b, const tti_arg *arg) {
     return false;
 }
 
-/* The row of the same operator on complex numbers (aten_complex.c) if an argument is complex. */
+/* Returns the row of the same operator for complex numbers (aten_complex.c) if an argument is
+ * complex. */
 static const tti_operator *row_of_numbers(tti_building *b, const tti_operator *row,
                                           const tti_call *c) {
     char target[128];
@@ -201,7 +202,7 @@ bool tti_apply_row(tti_building *b, const tti_operator *row, const tti_call *c) 
     return tti_good(b);
 }
 
-/* ---- calls that rows make ---- */
+/* ---- calls of other rows ---- */
 
 tutti_graph *tti_graph_of(const tti_building *b) { return b->graph; }
 const tti_operator *tti_row_of(const tti_building *b) { return b->row; }
@@ -212,7 +213,7 @@ const tti_operator *tti_row_for(const tti_building *b, const char *target, bool 
 const tti_program_file *tti_program_of(const tti_building *b) { return b->program; }
 tti_changes *tti_changes_of(tti_building *b) { return &b->changes; }
 void tti_name_tensor(tti_building *b, int i) { b->params[i] = b->program->inputs[i].name; }
-void tti_leave_call(tti_building *b) { b->call = NULL; }
+void tti_clear_call(tti_building *b) { b->call = NULL; }
 int64_t tti_batch_rows(const tti_building *b) { return b->batch; }
 bool tti_has_fixed_batch(const tti_building *b) { return b->fixed_batch; }
 

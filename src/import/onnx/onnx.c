@@ -1,7 +1,6 @@
-/* onnx.c - reads an ONNX model: versions, the tensors and inputs of its graph, and its outputs.
+/* onnx.c - reads an ONNX model: its versions, and the tensors, inputs and outputs of its graph.
  *
- * The numbers of messages' fields are those of onnx.proto.  Fields that are not known are passed
- * over. */
+ * Field numbers are those of onnx.proto. Unknown fields are ignored. */
 #include "import/onnx/onnx.h"
 
 #include <errno.h>
@@ -16,7 +15,7 @@
 #include "base/json_read.h"
 
 enum { MAX_FUNCTIONS = 1 << 16 };
-#define MAX_FILE ((int64_t)1 << 31) /* what protobuf can write */
+#define MAX_FILE ((int64_t)1 << 31) /* largest size of a protobuf message */
 
 static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
 static const char persistent_key[] = "pkg.torch.export.graph_signature.InputSpec.persistent";
@@ -99,7 +98,7 @@ static tutti_status read_tensor_type(const tti_onnx *m, const char *what, tti_pb
     }
 }
 
-/* with_type: of inputs; values in between may have any. */
+/* with_type: the type is required and checked, as for inputs; other values may have any type. */
 static tutti_status read_info(const tti_onnx *m, tti_pb message, bool with_type, value_info *v) {
     char what[300] = "an input";
     tti_pb type = {0}, key, value;
@@ -133,7 +132,8 @@ static tutti_status read_info(const tti_onnx *m, tti_pb message, bool with_type,
     return TUTTI_OK;
 }
 
-/* The symbol of the batch: that of dimension 0 of the first input that has one; "": none. */
+/* Returns the symbol of the batch size, which is dimension 0 of the first input with a symbol
+ * there; "": none. */
 static const char *batch_symbol(const tti_onnx *m) {
     for (int i = 0; i < m->n_specs; i++) {
         const tti_import_shape *shape = &m->specs[i].shape;
@@ -143,9 +143,9 @@ static const char *batch_symbol(const tti_onnx *m) {
     return "";
 }
 
-/* Adds a dimension of a TensorShapeProto to what is known. */
-static tutti_status know_dim(const tti_onnx *m, tti_pb message, const char *symbol,
-                             tti_known_dims *known) {
+/* Adds a dimension of a TensorShapeProto to the known dimensions. */
+static tutti_status add_known_dim(const tti_onnx *m, tti_pb message, const char *symbol,
+                                  tti_known_dims *known) {
     tti_pb_field f;
     bool more;
     uint8_t bit = (uint8_t)(1u << known->n_dims++);
@@ -158,7 +158,8 @@ static tutti_status know_dim(const tti_onnx *m, tti_pb message, const char *symb
     }
 }
 
-/* The message of field 1 or 2 of a TypeProto or a TensorTypeProto; *found is false without one. */
+/* Reads the message in field `number` of a TypeProto or a TensorTypeProto; *found: whether there is
+ * one. */
 static tutti_status message_at(const tti_onnx *m, tti_pb message, uint32_t number, tti_pb *out,
                                bool *found) {
     tti_pb_field f;
@@ -173,7 +174,7 @@ static tutti_status message_at(const tti_onnx *m, tti_pb message, uint32_t numbe
     }
 }
 
-/* Reads the dimensions in a ValueInfoProto of the graph; one that has no tensor type is skipped. */
+/* Reads the dimensions in a ValueInfoProto of the graph, and skips one without a tensor type. */
 static tutti_status read_known(tti_onnx *m, tti_pb message, const char *name) {
     tti_known_dims known = {0};
     tti_pb_field f;
@@ -191,14 +192,14 @@ static tutti_status read_known(tti_onnx *m, tti_pb message, const char *name) {
         if (!more) break;
         if (f.number != 1 || f.wire != TTI_PB_BYTES) continue;
         if (known.n_dims == TUTTI_MAX_DIMS) return TUTTI_OK;
-        TTI_TRY(know_dim(m, f.bytes, symbol, &known));
+        TTI_TRY(add_known_dim(m, f.bytes, symbol, &known));
     }
     int number = known.n_dims | known.of_batch << 8 | known.fixed << 16;
     return tti_onnx_names_put(&m->dims, name, number) ? TUTTI_OK : tti_onnx_no_memory(m);
 }
 
-/* The same for the values of the main block. */
-static tutti_status take_known(tti_onnx *m) {
+/* Stores the known dimensions of the values of the main block. */
+static tutti_status store_known_dims(tti_onnx *m) {
     tti_block *main = &m->program->main;
     const tti_onnx_names *names = &m->main.values;
     tti_known_dims *dims = tti_arena_alloc(m->arena, ((size_t)main->n_values + 1) * sizeof *dims);
@@ -232,7 +233,7 @@ static tutti_status add_tensor(tti_onnx *m, tti_pb message) {
     return tti_onnx_define(m, spec.name, value);
 }
 
-/* An input of the user, unless a tensor of the file has that name: its default. */
+/* Adds a user input, unless a tensor of the file has the same name and is its default. */
 static tutti_status add_input(tti_onnx *m, tti_pb message) {
     value_info v;
     int value;
@@ -267,7 +268,7 @@ static tutti_status read_outputs(tti_onnx *m, tti_pb graph) {
     return TUTTI_OK;
 }
 
-/* Tensors and inputs come first, whatever their order in the file. */
+/* Reads tensors and inputs first, whatever their order in the file. */
 static tutti_status read_graph(tti_onnx *m, tti_pb graph) {
     static const uint32_t passes[] = {5, 11, 13}; /* initializer, input, value_info */
     tti_pb_field f;
@@ -325,7 +326,7 @@ static tutti_status add_function(tti_onnx *m, tti_pb body) {
                                                                          : tti_onnx_no_memory(m);
 }
 
-/* version: 0 where none of ONNX's own operators is imported. */
+/* *version is 0 if the standard ONNX operator set is not imported. */
 static tutti_status read_opset(const tti_onnx *m, tti_pb message, uint64_t *version) {
     const char *domain = "";
     uint64_t own = 0;
@@ -374,14 +375,14 @@ static tutti_status read_model(tti_onnx *m, tti_pb message, model *out) {
                     TTI_ONNX_MAX_OPSET);
 }
 
-/* Lists of the reader become those of the program. */
+/* Moves the reader's lists to the program. */
 static tutti_status finish(tti_onnx *m) {
     tti_program_file *p = m->program;
     size_t n = (size_t)m->n_specs;
     p->inputs = tti_arena_copy(m->arena, m->specs, n * sizeof *p->inputs);
     if (!p->inputs && n > 0) return tti_onnx_no_memory(m);
     TTI_TRY(tti_onnx_finish_block(m, &m->main, m->spec_values, m->n_specs, &p->main));
-    return take_known(m);
+    return store_known_dims(m);
 }
 
 static tutti_status read_program(tti_onnx *m, tti_pb message) {

@@ -1,8 +1,8 @@
-/* onnx_graph.c - from the nodes of an ONNX graph to calls.
+/* onnx_graph.c - converts the nodes of an ONNX graph to calls.
  *
- * Every name is resolved here: a node may only use values that stand in front of it, so a graph has
- * neither cycles nor loose ends.  Constants become tensors of the file, and calls of functions that
- * the model defines are replaced by the function's nodes. */
+ * Every name is resolved here: a node may only use values of earlier nodes, so a graph has neither
+ * cycles nor undefined values. Constants become tensors of the file. Calls of functions that the
+ * model defines are inlined. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ tutti_status tti_onnx_add_value(tti_onnx *m, const char *name, int *out) {
     return TUTTI_OK;
 }
 
-/* ---- values of the graph around ---- */
+/* ---- values of enclosing graphs ---- */
 
 static tutti_status capture(tti_onnx *m, tti_onnx_block *b, int outer, int *out) {
     tti_onnx_block *at_hand = m->block;
@@ -50,7 +50,7 @@ static tutti_status capture(tti_onnx *m, tti_onnx_block *b, int outer, int *out)
     return TUTTI_OK;
 }
 
-/* The number that a value of the model's graph has in a block. */
+/* Finds the number in block b of a value of the model's graph. */
 static tutti_status from_main(tti_onnx *m, tti_onnx_block *b, int value, int *out) {
     *out = value;
     if (!b->around) return TUTTI_OK;
@@ -73,7 +73,8 @@ tutti_status tti_onnx_find_value(tti_onnx *m, const char *name, int *out) {
     return find_in(m, m->block, name, out);
 }
 
-/* A tensor of the file is an input of the model, wherever it is defined. */
+/* Adds a tensor of the file as an input of the model, even if it is defined in a graph inside a
+ * node. */
 tutti_status tti_onnx_add_spec(tti_onnx *m, const tti_input_spec *spec, int *value) {
     int cap = m->cap_specs;
     tti_onnx_block *at_hand = m->block;
@@ -102,17 +103,17 @@ tutti_status tti_onnx_define(tti_onnx *m, const char *name, int value) {
 
 typedef struct node {
     const char *op, *domain, *name;
-    char what[MAX_WHAT]; /* for messages */
+    char what[MAX_WHAT]; /* name of the node in messages */
     tti_pb message;
     int n_inputs, n_outputs, n_attrs;
     /* PyTorch's annotations of the node. */
     bool trains;        /* the batch norm was in training mode */
     bool detaches;      /* the identity stops gradients: detach() */
-    int64_t padding;    /* row of an embedding without gradient; -1: none */
-    const char *module; /* NULL: not known */
+    int64_t padding;    /* embedding: row without gradient; -1: none */
+    const char *module; /* NULL: unknown */
 } node;
 
-/* The attributes of the call around a function's nodes. */
+/* The attributes of the function call whose nodes are being inlined. */
 typedef struct outer_call {
     const tti_named_arg *args;
     int n_args;
@@ -121,7 +122,7 @@ typedef struct outer_call {
 static tutti_status add_nodes(tti_onnx *m, tti_pb message, uint32_t number,
                               const outer_call *outer);
 
-/* "['', 'layer1.0', 'conv1', 'conv2d']": the text before the last one. */
+/* Returns the last but one text of "['', 'layer1.0', 'conv1', 'conv2d']". */
 static const char *module_of(const tti_onnx *m, const char *scopes) {
     const char *from[2] = {NULL, NULL};
     int n[2] = {0, 0};
@@ -139,7 +140,7 @@ static bool holds(const tti_pb *bytes, const char *text) {
     return memmem(bytes->at, tti_pb_n_bytes(bytes), text, strlen(text)) != NULL;
 }
 
-/* "...aten.embedding.default](args = (%weight, %x, 0), ...": the third argument. */
+/* Returns the third argument of "...aten.embedding.default](args = (%weight, %x, 0), ...". */
 static int64_t padding_of(const tti_pb *text) {
     static const char start[] = "aten.embedding.default](args = (";
     const char *at = memmem(text->at, tti_pb_n_bytes(text), start, sizeof start - 1);
@@ -229,7 +230,7 @@ static bool add_item(tti_onnx *m, tti_arg *list, int *cap, tti_arg item) {
     return true;
 }
 
-/* floats and ints, packed or one by one. */
+/* Adds floats or ints, packed or not. */
 static tutti_status add_numbers(tti_onnx *m, const char *what, const tti_pb_field *f, tti_arg *list,
                                 int *cap) {
     bool is_float = f->number == 7;
@@ -248,8 +249,8 @@ static tutti_status add_numbers(tti_onnx *m, const char *what, const tti_pb_fiel
     return tti_onnx_damaged(m, what, "a list of numbers in an attribute");
 }
 
-/* Attributes of other tools' operators may be bytes, which only matter if an operator reads them.
- */
+/* Reads a text attribute. Custom operators may have attributes that are not text, which only fail
+ * if an operator reads them. */
 static tutti_status read_text_arg(const tti_onnx *m, const char *what, const tti_pb *bytes,
                                   tti_arg *out) {
     *out = (tti_arg){.kind = TTI_ARG_OTHER, .text = "bytes"};
@@ -290,7 +291,7 @@ static tutti_status read_attribute(tti_onnx *m, const char *what, tti_pb message
         if (f.number == 21 && is_bytes) TTI_TRY(tti_onnx_text(m, &f.bytes, what, &out->reference));
     }
     switch (type) {
-        case FLOAT: /* a zero may be left out */
+        case FLOAT: /* the exporter may omit a zero */
             out->arg = scalar.kind ? scalar : (tti_arg){.kind = TTI_ARG_FLOAT};
             break;
         case INT:
@@ -309,14 +310,14 @@ static tutti_status read_attribute(tti_onnx *m, const char *what, tti_pb message
         case UNKNOWN:
             out->arg = list.n ? list : scalar;
             break;
-        default: /* a graph, which read_args reads; of other types no operator has one */
+        default: /* read_args reads graphs; no operator has attributes of other types */
             out->has_graph &= type == GRAPH;
             out->arg = (tti_arg){.kind = TTI_ARG_OTHER, .text = "graph"};
     }
     return TUTTI_OK;
 }
 
-/* A tensor that a node has inside: as one of the file. */
+/* Adds a tensor attribute of a node as a tensor of the file. */
 static tutti_status add_constant(tti_onnx *m, const char *what, const attribute *a,
                                  const char *name, int *value) {
     tti_input_spec spec;
@@ -374,8 +375,8 @@ static tutti_status input_arg(tti_onnx *m, const node *n, const tti_pb *bytes, t
     return TUTTI_OK;
 }
 
-/* A graph, followed by the values that it uses of the enclosing graph.  *args [at] has room for
- * *most. */
+/* Adds a graph as an argument, followed by the values that it captures. *args has room for *most
+ * arguments. */
 static tutti_status add_inner(tti_onnx *m, const node *n, const attribute *a, tti_named_arg **args,
                               int *at, int *most) {
     const int *captured;
@@ -396,7 +397,7 @@ static tutti_status add_inner(tti_onnx *m, const node *n, const attribute *a, tt
     return TUTTI_OK;
 }
 
-/* Inputs by position, then attributes by name. */
+/* Reads inputs as positional arguments, then attributes as named ones. */
 static tutti_status read_args(tti_onnx *m, const node *n, const outer_call *outer,
                               tti_op_call *out) {
     int at = 0, most = n->n_inputs + n->n_attrs + 3;
@@ -479,7 +480,7 @@ static tutti_status first_output(tti_onnx *m, const node *n, const char **out) {
     }
 }
 
-/* A node without inputs that holds a tensor, or numbers. */
+/* Adds a Constant node: a tensor or numbers. */
 static tutti_status add_constant_node(tti_onnx *m, const node *n, const outer_call *outer) {
     tti_pb_field f;
     bool more;
@@ -526,7 +527,7 @@ static tutti_status add_call(tti_onnx *m, const node *n, const outer_call *outer
 
 /* ---- functions ---- */
 
-/* Defaults of a function's attributes, after those that the call gives. */
+/* Adds defaults of the function's attributes that the call does not give. */
 static tutti_status add_defaults(tti_onnx *m, const node *n, tti_pb body, tti_op_call *call) {
     tti_pb_field f;
     bool more;
@@ -557,7 +558,7 @@ static tutti_status add_defaults(tti_onnx *m, const node *n, tti_pb body, tti_op
     return TUTTI_OK;
 }
 
-/* The names of the function's inputs, as values of the call's. */
+/* Binds the names of the function's inputs to the values of the call's arguments. */
 static tutti_status bind_inputs(tti_onnx *m, const node *n, tti_pb body, const tti_op_call *call,
                                 tti_onnx_names *scope) {
     tti_pb_field f;
@@ -576,7 +577,7 @@ static tutti_status bind_inputs(tti_onnx *m, const node *n, tti_pb body, const t
     }
 }
 
-/* The call's outputs as names of the values that the function made. */
+/* Binds the call's outputs to the values that the function computed. */
 static tutti_status bind_outputs(tti_onnx *m, const node *n, tti_pb body,
                                  const tti_onnx_names *scope) {
     tti_pb_field f, g;
@@ -638,7 +639,7 @@ static tutti_status add_node(tti_onnx *m, tti_pb message, const outer_call *oute
     return add_call(m, &n, outer);
 }
 
-/* The nodes of a graph or a function: fields of that number. */
+/* Adds the nodes of a graph or a function, which are the fields with that number. */
 static tutti_status add_nodes(tti_onnx *m, tti_pb message, uint32_t number,
                               const outer_call *outer) {
     tti_pb_field f;

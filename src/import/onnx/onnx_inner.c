@@ -1,7 +1,7 @@
 /* onnx_inner.c - graphs inside nodes: the branches of If, the bodies of Loop and Scan.
  *
- * Such a graph may use the values of the graphs around it.  Its block has them as inputs after its
- * own inputs, and the call as arguments after the block, so a block is self-contained. */
+ * Such a graph may use values of the enclosing graphs. They become inputs of its block, after its
+ * own inputs, and arguments of the call, after the block. So a block is self-contained. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +68,8 @@ static tutti_status add_input(tti_onnx *m, const char *what, tti_pb info, int *o
     return tti_onnx_define(m, name, *out);
 }
 
-/* Graphs beside each other may give the same name to tensors of their own, but tensors of the model
- * need different ones. */
+/* Different graphs inside nodes may use the same name for their own tensors, but tensors of the
+ * model need unique names. */
 static tutti_status add_tensor(tti_onnx *m, const char *what, tti_pb message) {
     tti_input_spec spec;
     int value, twin = 0;
@@ -118,7 +118,8 @@ tutti_status tti_onnx_outputs(tti_onnx *m, const char *what, tti_pb graph, tti_b
     return TUTTI_OK;
 }
 
-/* The inputs, then the tensors, whatever their order in the file: *inputs [*n] of the arena. */
+/* Reads the inputs, then the tensors, whatever their order in the file. *inputs [*n] is in the
+ * arena. */
 static tutti_status read_sources(tti_onnx *m, const char *what, tti_pb graph, int **inputs,
                                  int *n) {
     static const uint32_t parts[] = {11, 5};

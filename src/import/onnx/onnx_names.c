@@ -1,4 +1,4 @@
-/* onnx_names.c - names of an ONNX model, each with a number, and texts. */
+/* onnx_names.c - hash tables from names to numbers, and checked texts of an ONNX model. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* onnx_ops_functions.c - ONNX operators as formulas of PyTorch's (aten/aten_formula.c), losses, and
- * random numbers. */
+/* onnx_ops_functions.c - ONNX operators as formulas of PyTorch operators (aten/aten_formula.c),
+ * losses, and random numbers. */
 #include <string.h>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ static bool is_text(tti_building *b, const tti_call *c, int k, const char *text)
 
 /* ---- losses ---- */
 
-/* input target weight ignore_index reduction, of log probabilities or of scores. */
+/* input target weight ignore_index reduction. The input has log probabilities or scores. */
 static void loss_of(tti_building *b, const tti_call *c, const char *target,
                     const tti_operand *input) {
     static const char *const reductions[] = {"none", "mean", "sum"};
@@ -34,7 +34,7 @@ static void nll_loss(tti_building *b, const tti_call *c) {
     loss_of(b, c, "aten.nll_loss_nd.default", tti_operand_at(b, c, 0));
 }
 
-/* A second result has the log probabilities. */
+/* The second result is the log probabilities. */
 static void cross_entropy(tti_building *b, const tti_call *c) {
     loss_of(b, c, "aten.cross_entropy_loss.default", tti_operand_at(b, c, 0));
     if (tti_good(b) && c->n_outs > 1 && c->out[1])
@@ -62,7 +62,7 @@ static void grid_sample(tti_building *b, const tti_call *c) {
 
 /* ---- random numbers ---- */
 
-/* input, first and second number: the second + noise times the first, or the share between them. */
+/* input first second: either second + first * noise, or uniform between first and second. */
 static void random_like(tti_building *b, const tti_call *c) {
     bool uniform = strstr(tti_as_of(b), "randn") == NULL;
     double p = tti_number_at(b, c, 1), q = tti_number_at(b, c, 2);
@@ -83,10 +83,10 @@ static void random_like(tti_building *b, const tti_call *c) {
         tti_set(c->out[0], &noise);
 }
 
-/* ---- integers that stand for numbers ---- */
+/* ---- quantization ---- */
 
-/* The gradient of a number inside the range of the integers is that without rounding, as in
- * training for integers: y - y has it. */
+/* Quantization-aware training: inside the range of the integers the gradient is that of the
+ * identity (straight-through estimator), which the term y - y provides. */
 static const tti_operator quantized = {
     .target = "onnx.QuantizeLinear",
     .signature = "x scale zero low high",
@@ -99,7 +99,7 @@ static const tti_operator restored = {.target = "onnx.DequantizeLinear",
                                       .build = tti_build_formula,
                                       .as = "(x - zero) * scale"};
 
-/* Scales or zero points [n] of dimension axis of x, as a tensor that broadcasts. */
+/* Reshapes scales or zero points [n] of dimension axis so that they broadcast to x. */
 static tti_arg along_axis(tti_building *b, const tti_call *c, int k, int64_t axis,
                           tti_operand *room) {
     const tti_operand *x = tti_operand_at(b, c, 0), *given = tti_operand_at(b, c, k);

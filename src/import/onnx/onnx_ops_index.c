@@ -1,4 +1,4 @@
-/* onnx_ops_index.c - ONNX operators that make constants, and that pick or replace elements by
+/* onnx_ops_index.c - ONNX operators that create constants, and that select or replace elements by
  * index. */
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- constants ---- */
 
-/* input value: a tensor of that shape, of one element everywhere. */
+/* input value: a tensor of that shape with all elements equal to value. */
 static void constant_of_shape(tti_building *b, const tti_call *c) {
     int n;
     const int64_t *list = tti_list_at(b, c, 0, &n);
@@ -48,9 +48,9 @@ static void trilu(tti_building *b, const tti_call *c) {
                      (tti_arg[]){*c->arg[0], diagonal}, 2, c->out, 1);
 }
 
-/* ---- picking ---- */
+/* ---- selecting ---- */
 
-/* Negative indices count from the end: an index that is known is made positive. */
+/* Negative indices count from the end. Makes constant indices positive. */
 static bool wrap_index(tti_building *b, const tti_operand *index, int64_t n, tti_operand *out) {
     *out = *index;
     if (index->kind != TTI_OPERAND_HOST) return tti_good(b);
@@ -67,8 +67,8 @@ static bool wrap_index(tti_building *b, const tti_operand *index, int64_t n, tti
     return tti_good(b);
 }
 
-/* Rows of a table with any number of dimensions, which does not depend on the samples.  padding:
- * the row that gets no gradient; -1: none. */
+/* Looks up rows of a table that does not depend on the samples. padding: the row that gets no
+ * gradient; -1: none. */
 static void look_up(tti_building *b, const tti_operand *table, const tti_operand *index,
                     int64_t padding, tti_operand *out) {
     tutti_shape s = tti_shape_of(table), si = tti_shape_of(index), to = si;
@@ -92,9 +92,9 @@ static void look_up(tti_building *b, const tti_operand *table, const tti_operand
     if (tti_good(b)) tti_do_reshape(b, &rows, &to, out);
 }
 
-/* Exporters write strided views as places in a flat tensor: row n of the index is that of row 0, n
- * samples further.  Then it picks from each sample alone: *own is the index of row 0, and *n_each
- * the elements of a sample. */
+/* Exporters write a strided view as an index into a flat tensor, in which row n is row 0 plus n
+ * times the size of a sample. True if so: then each row selects from its own sample, *own is row 0
+ * of the index, and *n_each the number of elements of a sample. */
 static bool picks_by_sample(tti_building *b, const tti_operand *x, const tti_operand *index,
                             tti_host *own, int64_t *n_each) {
     tutti_shape s = tti_shape_of(x), si = tti_shape_of(index);
@@ -134,7 +134,7 @@ static void pick_by_sample(tti_building *b, const tti_call *c, const tti_host *o
     if (tti_good(b)) tti_do_reshape(b, all ? &rows : &made, &to, c->out[0]);
 }
 
-/* data indices axis padding_idx, which only PyTorch's exporter notes */
+/* data indices axis padding_idx (only from PyTorch's annotations) */
 static void gather(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape s = tti_shape_of(x);
@@ -173,11 +173,11 @@ static void gather_elements(tti_building *b, const tti_call *c) {
                  (tti_arg[]){*c->arg[0], tti_int_arg(dim), tti_operand_arg(&index)}, 3, c->out, 1);
 }
 
-/* Indices of constants [..,K]: dimension 0 .. K - 1 of x by each, the rest as it is. */
+/* Constant indices [..,K]: each selects in dimensions 0 .. K - 1 of x and keeps the rest. */
 typedef struct places {
-    int k;             /* dimensions that are indexed */
-    int64_t n, inner;  /* indices, elements after each */
-    tutti_shape shape; /* of the indices without the last dimension */
+    int k;             /* number of indexed dimensions */
+    int64_t n, inner;  /* number of indices; elements that each selects */
+    tutti_shape shape; /* shape of the indices without the last dimension */
 } places;
 
 static bool read_places(tti_building *b, const tti_operand *x, const tti_operand *index,
@@ -198,7 +198,7 @@ static bool read_places(tti_building *b, const tti_operand *x, const tti_operand
     return true;
 }
 
-/* The first element of index i, in row-major order; -1: outside. */
+/* Returns the first element that index i selects, in row-major order; -1: out of range. */
 static int64_t place_of(const tutti_shape *s, const tti_host *index, const places *p, int64_t i) {
     int64_t place = 0;
     for (int d = 0; d < p->k; d++) {
@@ -210,7 +210,7 @@ static int64_t place_of(const tutti_shape *s, const tti_host *index, const place
     return place * p->inner;
 }
 
-/* The indices of each dimension as a tensor of their own, as in x[i, j]. */
+/* The indices of each dimension as separate tensors, as in x[i, j]. */
 typedef struct by_dims {
     tti_operand ids[TUTTI_MAX_DIMS];
     tti_arg items[TUTTI_MAX_DIMS], list;
@@ -219,7 +219,7 @@ typedef struct by_dims {
 static void part_indices(tti_building *b, const tti_call *c, by_dims *to) {
     const tti_operand *index = tti_operand_at(b, c, 1);
     tutti_shape s = tti_shape_of(index), from = tti_shape_of(tti_operand_at(b, c, 0));
-    bool is_list = index->kind == TTI_OPERAND_LIST; /* of concat, in parts of one each */
+    bool is_list = index->kind == TTI_OPERAND_LIST; /* from concat, one index per part */
     int64_t k = is_list ? index->n_items : s.n_dims > 0 ? s.dim[s.n_dims - 1] : 0;
     to->list = (tti_arg){.kind = TTI_ARG_LIST, .items = to->items};
     if (k < 1 || k > from.n_dims) tti_refuse(b, "the indices do not fit the tensor");
@@ -263,8 +263,8 @@ static void gather_nd(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
-/* ScatterND on values of the graph: rows at constant places of the first dimension, as a write to a
- * slice is exported, or elements by their indices. */
+/* ScatterND on graph values: rows at constant indices of the first dimension, as writes to slices
+ * are exported, or elements by their indices. */
 static void put_values(tti_building *b, const tti_call *c, bool adds) {
     const tti_operand *index = tti_operand_at(b, c, 1);
     tutti_shape s = tti_shape_of(index);
@@ -337,7 +337,7 @@ static void scatter_elements(tti_building *b, const tti_call *c) {
                      i == 0 ? 4 : 5, c->out, 1);
 }
 
-/* The result of a row of two arguments, in *x. */
+/* Runs a row with two arguments on *x, and stores the result in *x. */
 static void call_pair(tti_building *b, const char *target, tti_arg other, tti_operand *x) {
     tti_operand made = {0};
     if (!tti_good(b)) return;
@@ -345,8 +345,8 @@ static void call_pair(tti_building *b, const char *target, tti_arg other, tti_op
     *x = made;
 }
 
-/* indices depth values axis: values [off, on]; negative indices count from the end, others outside
- * of 0 .. depth-1 are off. */
+/* indices depth values axis: values [off, on]. Negative indices count from the end; other indices
+ * outside of 0 .. depth-1 give off. */
 static void one_hot(tti_building *b, const tti_call *c) {
     tti_operand ids = *tti_operand_at(b, c, 0), negative = ids;
     int n_depth;

@@ -1,5 +1,5 @@
-/* onnx_ops_layers.c - ONNX operators with weights, norms, pooling and attention, as operators of
- * PyTorch that mean the same. */
+/* onnx_ops_layers.c - ONNX layers, norms, pooling and attention, as equivalent PyTorch
+ * operators. */
 #include <math.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@ typedef struct window {
     int64_t kernel[3], stride[3], dilation[3], begin[3], end[3];
 } window;
 
-/* The arguments of a node with a window; those that are None are 1, pads 0. */
+/* The arguments of a node with a window. The default is 1, and 0 for pads. */
 typedef struct window_args {
-    int auto_pad, kernel, strides, dilations, pads; /* places in the call; -1: it has none */
+    int auto_pad, kernel, strides, dilations, pads; /* argument indices; -1: none */
 } window_args;
 
 static void read_numbers(tti_building *b, const tti_call *c, int k, int n, int64_t out[3]) {
@@ -26,7 +26,7 @@ static void read_numbers(tti_building *b, const tti_call *c, int k, int n, int64
     for (int d = 0; d < n && tti_good(b); d++) out[d] = list[d];
 }
 
-/* "SAME_UPPER": the result has ceil(size / stride) elements; what is odd goes to the end. */
+/* Padding for ceil(size / stride) results. "SAME_UPPER" puts an odd element at the end. */
 static void pad_same(const tutti_shape *s, bool upper, window *w) {
     for (int d = 0; d < w->n; d++) {
         int64_t size = s->dim[2 + d], out = (size + w->stride[d] - 1) / w->stride[d];
@@ -73,8 +73,8 @@ static bool is_even(const window *w) {
     return true;
 }
 
-/* If both sides differ, pads x with zeros first; then the window needs no padding. */
-static void pad_apart(tti_building *b, const tti_call *c, window *w, tti_operand *out) {
+/* If the two sides differ, pads x with zeros first, so that the window needs no padding. */
+static void pad_explicitly(tti_building *b, const tti_call *c, window *w, tti_operand *out) {
     int64_t list[6];
     *out = *tti_operand_at(b, c, 0);
     if (is_even(w) || !tti_good(b)) return;
@@ -89,13 +89,13 @@ static void pad_apart(tti_building *b, const tti_call *c, window *w, tti_operand
     *out = padded;
 }
 
-/* The size of a kernel is that of the weight. */
+/* Takes the kernel size from the weight. */
 static void kernel_of_weight(tti_building *b, const tti_call *c, window *w) {
     tutti_shape s = tti_shape_of(tti_operand_at(b, c, 1));
     for (int d = 0; d < 3; d++) w->kernel[d] = 2 + d < s.n_dims ? s.dim[2 + d] : 1;
 }
 
-/* A bias of zeros, which exporters write where there is none, needs no node. */
+/* Exporters write a zero bias if there is none; it is dropped. */
 static tti_arg bias_arg(tti_building *b, const tti_call *c, int k) {
     double value;
     const tti_operand *x = tti_has(c, k) ? tti_operand_at(b, c, k) : NULL;
@@ -111,7 +111,7 @@ static void conv(tti_building *b, const tti_call *c) {
     tti_operand x;
     kernel_of_weight(b, c, &w);
     if (!read_window(b, c, &at, &w)) return;
-    pad_apart(b, c, &w, &x);
+    pad_explicitly(b, c, &w, &x);
     static const char *const rows[] = {"aten.conv1d.default", "aten.conv2d.default",
                                        "aten.conv3d.default"};
     tti_call_row(b, rows[w.n - 1],
@@ -132,7 +132,8 @@ static void conv_transpose(tti_building *b, const tti_call *c) {
         tti_refuse(b, "output_shape and auto_pad=SAME are not supported; export pads");
     if (!read_window(b, c, &at, &w)) return;
     read_numbers(b, c, 7, w.n, extra);
-    /* More elements cut off at the end: fewer added there, or cut off below. */
+    /* More padding at the end than at the beginning: first reduces output_padding, then cuts the
+     * result. */
     int64_t cut[3] = {0};
     tti_operand made = {0};
     for (int d = 0; d < w.n; d++) {
@@ -168,9 +169,9 @@ static void conv_transpose(tti_building *b, const tti_call *c) {
 
 /* ---- pooling ---- */
 
-/* A very small number where pad_apart put zeros: there a maximum is never. */
-static void close_border(tti_building *b, const window *w, const tutti_shape *inner,
-                         tti_operand *x) {
+/* Replaces the zeros of pad_explicitly by a very small number, which is never a maximum. */
+static void mask_border(tti_building *b, const window *w, const tutti_shape *inner,
+                        tti_operand *x) {
     tutti_shape s = tti_shape_of(x);
     tti_host made;
     tti_operand border = {0}, sum = {0};
@@ -199,8 +200,8 @@ static void max_pool(tti_building *b, const tti_call *c) {
     tutti_shape inner = tti_shape_of(tti_operand_at(b, c, 0));
     if (!read_window(b, c, &at, &w)) return;
     window apart = w;
-    pad_apart(b, c, &apart, &x);
-    if (tti_good(b) && !is_even(&w)) close_border(b, &w, &inner, &x);
+    pad_explicitly(b, c, &apart, &x);
+    if (tti_good(b) && !is_even(&w)) mask_border(b, &w, &inner, &x);
     if (!tti_good(b)) return;
     static const char *const rows[] = {"aten.max_pool1d.default", "aten.max_pool2d.default",
                                        "aten.max_pool3d.default"};
@@ -211,7 +212,7 @@ static void max_pool(tti_building *b, const tti_call *c) {
                  6, c->out, 1);
 }
 
-/* Along one dimension: the elements of each window by the inner ones among them, those that are not
+/* Computes along one dimension the ratio of the elements of each window to those that are not
  * padding. */
 static bool window_ratios(tti_building *b, const window *w, int d, int64_t n_inner, int64_t n_out,
                           tti_operand *out) {
@@ -229,9 +230,10 @@ static bool window_ratios(tti_building *b, const window *w, int d, int64_t n_inn
     return true;
 }
 
-/* A mean over windows of x, which pad_apart padded, as one over the inner elements alone. */
-static void leave_out_border(tti_building *b, const window *w, const tutti_shape *inner,
-                             tti_operand *y) {
+/* Converts a mean over windows of a padded x (pad_explicitly) to a mean over the elements that are
+ * not padding. */
+static void exclude_border(tti_building *b, const window *w, const tutti_shape *inner,
+                           tti_operand *y) {
     tutti_shape s = tti_shape_of(y);
     for (int d = 0; d < w->n && tti_good(b); d++) {
         tti_operand ratios = {0}, product = {0};
@@ -255,7 +257,7 @@ static void average_pool(tti_building *b, const tti_call *c) {
         if (w.dilation[d] != 1) tti_refuse(b, "dilations other than 1 are not supported");
     bool leaves_out = !is_even(&w) && !tti_bool_at(b, c, 3);
     window apart = w;
-    pad_apart(b, c, &apart, &x);
+    pad_explicitly(b, c, &apart, &x);
     if (!tti_good(b)) return;
     static const char *const rows[] = {"aten.avg_pool1d.default", "aten.avg_pool2d.default",
                                        "aten.avg_pool3d.default"};
@@ -264,11 +266,11 @@ static void average_pool(tti_building *b, const tti_call *c) {
                              tti_ints_arg(b, w.stride, w.n), tti_ints_arg(b, apart.begin, w.n),
                              *c->arg[2], *c->arg[3]},
                  6, (tti_operand *[]){&y}, 1);
-    if (leaves_out) leave_out_border(b, &w, &inner, &y);
+    if (leaves_out) exclude_border(b, &w, &inner, &y);
     if (tti_good(b)) tti_set(c->out[0], &y);
 }
 
-/* All but the first two dimensions, kept as 1. */
+/* Pools over all but the first two dimensions, which become 1. */
 static void global_pool(tti_building *b, const tti_call *c) {
     static const int64_t dims[] = {2, 3, 4, 5, 6, 7};
     int n = tti_shape_of(tti_operand_at(b, c, 0)).n_dims - 2;
@@ -292,7 +294,7 @@ static void batch_norm(tti_building *b, const tti_call *c) {
                  8, c->out, 1);
 }
 
-/* The sizes from axis on. */
+/* Returns the sizes of x from axis on. */
 static tti_arg sizes_from(tti_building *b, const tti_call *c, int k) {
     tutti_shape s = tti_shape_of(tti_operand_at(b, c, 0));
     int axis = tti_dim_at(b, c, k, s.n_dims);
@@ -330,7 +332,7 @@ static void instance_norm(tti_building *b, const tti_call *c) {
                  8, c->out, 1);
 }
 
-/* Before opset 21 scale and bias are one for each group: repeated to its channels. */
+/* Before opset 21 scale and bias have one element per group, which is repeated for its channels. */
 static void by_channel(tti_building *b, const tti_operand *x, int64_t channels, tti_operand *out) {
     int64_t n = tti_shape_of(x).n_dims == 1 ? tti_shape_of(x).dim[0] : 0;
     tti_operand column = {0}, wide = {0};
@@ -360,7 +362,7 @@ static void group_norm(tti_building *b, const tti_call *c) {
                      5, c->out, 1);
 }
 
-/* data ratio training_mode.  Without a mode the node is there to train. */
+/* data ratio training_mode. Without a mode the node is active in training. */
 static void dropout(tti_building *b, const tti_call *c) {
     double p = tti_has(c, 1) ? tti_number_at(b, c, 1) : 0.5;
     bool trains = !tti_has(c, 2) || tti_bool_at(b, c, 2);
@@ -371,20 +373,20 @@ static void dropout(tti_building *b, const tti_call *c) {
 
 /* ---- products ---- */
 
-/* One matrix for many rows is the weight of a linear layer, whose gradient keeps the dimensions of
- * x apart; exporters often turn it in front of the product. */
+/* A matrix that is shared by all rows is the weight of a linear layer, whose gradient does not
+ * merge the dimensions of x. Exporters often transpose it before the product. */
 static void matmul(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *y = tti_operand_at(b, c, 1);
     tti_operand weight = {0};
     if (!tti_good(b)) return;
     bool is_weight = y->kind == TTI_OPERAND_GRAPH && tti_shape_of(y).n_dims == 2 &&
-                     !tti_of_batch(y) && (y->turned || tti_shape_of(x).n_dims > 2);
+                     !tti_of_batch(y) && (y->transpose_of || tti_shape_of(x).n_dims > 2);
     if (!is_weight || x->kind != TTI_OPERAND_GRAPH || tti_shape_of(x).n_dims < 2) {
         tti_call_row(b, "aten.matmul.default", (tti_arg[]){*c->arg[0], *c->arg[1]}, 2, c->out, 1);
         return;
     }
-    if (y->turned)
-        tti_set_value(b, &weight, y->turned, y->elem, false);
+    if (y->transpose_of)
+        tti_set_value(b, &weight, y->transpose_of, y->elem, false);
     else
         tti_do_permute(b, y, (int[]){1, 0}, &weight);
     tti_call_row(b, "aten.linear.default", (tti_arg[]){*c->arg[0], tti_operand_arg(&weight)}, 2,
@@ -447,7 +449,7 @@ static void split_heads(tti_building *b, const tti_operand *x, int64_t heads, tt
  * scale softcap */
 static void attention(tti_building *b, const tti_call *c) {
     const tti_operand *q = tti_operand_at(b, c, 0);
-    tti_operand heads[3] = {{0}}, made = {0}, turned = {0};
+    tti_operand heads[3] = {{0}}, made = {0}, transpose_of = {0};
     int n_dims = tti_shape_of(q).n_dims;
     if (tti_has(c, 4) || tti_has(c, 5) || tti_has(c, 6))
         tti_refuse(b, "past keys and values, and padded lengths, are not supported");
@@ -470,9 +472,9 @@ static void attention(tti_building *b, const tti_call *c) {
                  7, &out, 1);
     if (n_dims != 3 || !tti_good(b)) return;
     tutti_shape s = tti_shape_of(&made);
-    tti_do_permute(b, &made, (int[]){0, 2, 1, 3}, &turned);
+    tti_do_permute(b, &made, (int[]){0, 2, 1, 3}, &transpose_of);
     if (tti_good(b))
-        tti_do_reshape(b, &turned, &TUTTI_SHAPE(s.dim[0], s.dim[2], s.dim[1] * s.dim[3]),
+        tti_do_reshape(b, &transpose_of, &TUTTI_SHAPE(s.dim[0], s.dim[2], s.dim[1] * s.dim[3]),
                        c->out[0]);
 }
 

@@ -1,5 +1,5 @@
-/* onnx_ops_math.c - ONNX operators on elements, reductions and types, as operators of PyTorch that
- * mean the same. */
+/* onnx_ops_math.c - ONNX operators on elements, reductions and types, as equivalent PyTorch
+ * operators. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,8 @@
 
 /* ---- two inputs ---- */
 
-/* A constant of one element beside a value of the graph, as a number: it needs no node. */
+/* Passes a constant with one element as a number if the other operand is a graph value, so that it
+ * needs no node. */
 static tti_arg plain_arg(const tti_building *b, const tti_call *c, int k) {
     const tti_arg *arg = tti_arg_at(c, k), *other = tti_arg_at(c, 1 - k);
     const tti_operand *x = tti_operand_named(b, arg), *y = tti_operand_named(b, other);
@@ -62,8 +63,8 @@ static void power(tti_building *b, const tti_call *c) {
                      1);
 }
 
-/* Any number of inputs, two at a time. */
-static void join_pairs(tti_building *b, const tti_call *c) {
+/* Combines any number of inputs, two at a time. */
+static void combine_pairs(tti_building *b, const tti_call *c) {
     const tti_arg *list = c->arg[0];
     if (list->n < 1) tti_refuse(b, "it has no inputs");
     if (!tti_good(b)) return;
@@ -81,13 +82,13 @@ static void mean_of(tti_building *b, const tti_call *c) {
     tti_operand sum = {0};
     tti_call inner = *c;
     inner.out[0] = &sum;
-    join_pairs(b, &inner);
+    combine_pairs(b, &inner);
     if (tti_good(b))
         tti_call_row(b, "aten.div.Tensor",
                      (tti_arg[]){tti_operand_arg(&sum), tti_float_arg(c->arg[0]->n)}, 2, c->out, 1);
 }
 
-/* condition x y: an even condition decides here. */
+/* condition x y. A constant condition with equal elements is decided here. */
 static void where(tti_building *b, const tti_call *c) {
     const tti_operand *m = tti_operand_at(b, c, 0);
     double value;
@@ -107,8 +108,8 @@ static void where(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_build_as(b, c);
 }
 
-/* Exports of attention replace what is not a number after a softmax.  There is none, unless a row
- * of the mask is closed everywhere; then the loss is not a number either, which ends the run. */
+/* Exports of attention replace NaN after a softmax. NaN only occurs if a row of the mask hides all
+ * keys; then the loss is NaN too, which ends the run. So is_nan of a softmax is false. */
 static void is_nan(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape shape = tti_shape_of(x);
@@ -135,7 +136,7 @@ static void clip(tti_building *b, const tti_call *c) {
     for (int k = 1; k < 3; k++)
         if (tti_has(c, k)) args[k] = tti_float_arg(tti_number_at(b, c, k));
     bool relu6 = tti_has(c, 1) && tti_has(c, 2) && tti_number_at(b, c, 1) == 0 &&
-                 tti_number_at(b, c, 2) == 6; /* which exporters write as a clip */
+                 tti_number_at(b, c, 2) == 6; /* ReLU6, which exporters write as a clip */
     tti_call_row(b, relu6 ? "aten.hardtanh.default" : "aten.clamp.default", args, 3, c->out, 1);
 }
 
@@ -194,7 +195,7 @@ static void softsign(tti_building *b, const tti_call *c) {
                  1);
 }
 
-/* X slope: a slope that broadcasts like [C,1,1] is one for each channel. */
+/* X slope. A slope that broadcasts like [C,1,1] has one element per channel. */
 static void prelu(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *slope = tti_operand_at(b, c, 1);
     tutti_shape s = tti_shape_of(slope), sx = tti_shape_of(x);
@@ -224,7 +225,7 @@ static void cast(tti_building *b, const tti_call *c) {
 
 /* ---- reductions: data axes keepdims noop_with_empty_axes ---- */
 
-/* All dimensions where there are no axes. */
+/* Reads the axes; without axes, all dimensions. */
 static bool read_axes(tti_building *b, const tti_call *c, tti_arg *dims) {
     int n = 0, n_dims = tti_shape_of(tti_operand_at(b, c, 0)).n_dims;
     const int64_t *axes = tti_has(c, 1) ? tti_list_at(b, c, 1, &n) : NULL;
@@ -254,7 +255,7 @@ static void reduce(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_set(c->out[0], &made);
 }
 
-/* A function of the elements, their sum, and a function of that. */
+/* Applies a function to the elements, sums them, and applies a function to the sum. */
 static void reduce_between(tti_building *b, const tti_call *c, const char *before,
                            const char *after) {
     tti_operand inner = {0}, sum = {0};
@@ -277,7 +278,7 @@ static void reduce_squares(tti_building *b, const tti_call *c) {
     reduce_between(b, c, "aten.square.default", NULL);
 }
 
-/* The result of a row of two or three arguments, in *x. */
+/* Runs a row with two or three arguments on *x, and stores the result in *x. */
 static void call_three(tti_building *b, const char *target, tti_arg second, tti_arg third,
                        tti_operand *x) {
     tti_operand made = {0};
@@ -288,7 +289,7 @@ static void call_three(tti_building *b, const char *target, tti_arg second, tti_
     *x = made;
 }
 
-/* The product of all elements of a constant: sizes of shapes. */
+/* The product of all elements of a constant, such as the sizes of a shape. */
 static void product_of_sizes(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tti_host made;
@@ -302,7 +303,7 @@ static void product_of_sizes(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
-/* One dimension after the other, which are dropped at the end. */
+/* Reduces one dimension after the other, and drops them at the end. */
 static void reduce_prod(tti_building *b, const tti_call *c) {
     tti_operand now = *tti_operand_at(b, c, 0);
     int n_dims = tti_shape_of(&now).n_dims, n_axes = 0;
@@ -323,12 +324,12 @@ static void reduce_prod(tti_building *b, const tti_call *c) {
 static void cumsum(tti_building *b, const tti_call *c) {
     int64_t axis = tti_int_at(b, c, 1);
     bool exclusive = tti_bool_at(b, c, 2), reverse = tti_bool_at(b, c, 3);
-    tti_operand turned = {0}, sum = {0}, back = {0};
+    tti_operand transpose_of = {0}, sum = {0}, back = {0};
     tti_arg x = *c->arg[0], dims = tti_ints_arg(b, &axis, 1);
     if (reverse && tti_good(b)) {
-        tti_call_row(b, "aten.flip.default", (tti_arg[]){x, dims}, 2, (tti_operand *[]){&turned},
-                     1);
-        x = tti_operand_arg(&turned);
+        tti_call_row(b, "aten.flip.default", (tti_arg[]){x, dims}, 2,
+                     (tti_operand *[]){&transpose_of}, 1);
+        x = tti_operand_arg(&transpose_of);
     }
     if (tti_good(b))
         tti_call_row(b, "aten.cumsum.default", (tti_arg[]){x, tti_int_arg(axis)}, 2,
@@ -345,7 +346,7 @@ static void cumsum(tti_building *b, const tti_call *c) {
         tti_set(c->out[0], &sum);
 }
 
-/* 1 - erf X: tf2onnx writes it of Keras' gelu. */
+/* 1 - erf X, which tf2onnx writes for Keras' gelu. */
 static void erfc_of(tti_building *b, const tti_call *c) {
     tti_operand made = {0};
     tti_call_row(b, "aten.erf.default", (tti_arg[]){*c->arg[0]}, 1, (tti_operand *[]){&made}, 1);
@@ -372,7 +373,7 @@ static void einsum(tti_building *b, const tti_call *c) {
     tti_call_row(b, "aten.einsum.default", (tti_arg[]){*c->arg[1], *c->arg[0]}, 2, c->out, 1);
 }
 
-/* X detach: PyTorch's exporter notes which ones stop gradients. */
+/* X detach. PyTorch's exporter annotates identities that stop gradients. */
 static void identity(tti_building *b, const tti_call *c) {
     tti_call_row(b, tti_bool_at(b, c, 1) ? "aten.detach.default" : "aten.alias.default",
                  (tti_arg[]){*c->arg[0]}, 1, c->out, 1);
@@ -384,7 +385,7 @@ static void identity(tti_building *b, const tti_call *c) {
 #define PAIR(op, same) \
     { .target = "onnx." op, .signature = "A B", .build = pair, .as = "aten." same }
 #define MANY(op, same) \
-    { .target = "onnx." op, .signature = "*inputs", .build = join_pairs, .as = "aten." same }
+    { .target = "onnx." op, .signature = "*inputs", .build = combine_pairs, .as = "aten." same }
 #define OWN(op, args, fn) \
     { .target = "onnx." op, .signature = args, .build = fn }
 #define REDUCE "data axes=None keepdims=1 noop_with_empty_axes=0"

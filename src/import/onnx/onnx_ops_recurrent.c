@@ -1,11 +1,11 @@
-/* onnx_ops_recurrent.c - LSTM and GRU of ONNX.  Their weights have the gates in another order than
- * PyTorch's and one dimension for directions, and biases of both products in one tensor. */
+/* onnx_ops_recurrent.c - LSTM and GRU of ONNX. Compared with PyTorch, their gates are in another
+ * order, weights have a dimension for directions, and both biases are in one tensor. */
 #include <string.h>
 
 #include "base/error.h"
 #include "import/onnx/onnx_ops.h"
 
-/* Gates of ONNX in the order of PyTorch: i,o,f,c as i,f,c,o; z,r,h as r,z,h. */
+/* PyTorch's gates as indices of ONNX gates: i,o,f,c becomes i,f,c,o, and z,r,h becomes r,z,h. */
 static const int lstm_order[] = {0, 2, 3, 1}, gru_order[] = {1, 0, 2};
 
 typedef struct layer {
@@ -17,7 +17,7 @@ typedef struct layer {
     int direction;
 } layer;
 
-/* Rows [start, start + n_gates hidden) of direction d, by gates in PyTorch's order. */
+/* Takes rows [start, start + n_gates * hidden) of direction d, with gates in PyTorch's order. */
 static void take_gates(tti_building *b, const layer *l, const tti_operand *x, int64_t start,
                        tti_operand *out) {
     tutti_shape s = tti_shape_of(x);
@@ -38,7 +38,7 @@ static void take_gates(tti_building *b, const layer *l, const tti_operand *x, in
         tti_call_row(b, "aten.cat.default", (tti_arg[]){list, tti_int_arg(0)}, 2, &out, 1);
 }
 
-/* State of one direction: [1,B,H]; zeros where there is none. */
+/* Takes the state [1,B,H] of one direction; zeros if there is none. */
 static void take_state(tti_building *b, const layer *l, const tti_call *c, int k,
                        tti_operand *out) {
     tti_host zero, zeros;
@@ -53,13 +53,13 @@ static void take_state(tti_building *b, const layer *l, const tti_call *c, int k
 }
 
 static void flip_time(tti_building *b, tti_operand *x) {
-    tti_operand turned = {0};
+    tti_operand transpose_of = {0};
     tti_call_row(b, "aten.flip.default", (tti_arg[]){tti_operand_arg(x), tti_int_arg(0)}, 2,
-                 (tti_operand *[]){&turned}, 1);
-    *x = turned;
+                 (tti_operand *[]){&transpose_of}, 1);
+    *x = transpose_of;
 }
 
-/* One direction: out [T,B,H], in order of time. */
+/* Runs one direction: out [T,B,H], in order of time. */
 static void run_direction(tti_building *b, const tti_call *c, const layer *l, tti_operand *out) {
     tti_operand x = *tti_operand_at(b, c, 0), w[4] = {{0}}, state[2] = {{0}};
     tti_arg weights[4] = {{0}}, states[2];
@@ -83,7 +83,7 @@ static void run_direction(tti_building *b, const tti_call *c, const layer *l, tt
     if (l->reverse && tti_good(b)) flip_time(b, out);
 }
 
-/* The last state of a direction: what it computed last. */
+/* Takes the state that a direction computed last. */
 static void last_state(tti_building *b, const layer *l, const tti_operand *y, int64_t n_steps,
                        tti_operand *out) {
     tti_do_slice(b, y, 0, l->reverse ? 0 : n_steps - 1, 1, 1, out);

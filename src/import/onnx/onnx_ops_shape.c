@@ -1,5 +1,5 @@
-/* onnx_ops_shape.c - ONNX operators that move elements or make shapes, as operators of PyTorch that
- * mean the same.  Shapes are host tensors; ONNX computes them node by node. */
+/* onnx_ops_shape.c - ONNX operators that move elements or compute shapes, as equivalent PyTorch
+ * operators. ONNX computes shapes with nodes; here they are host tensors. */
 #include <string.h>
 
 #include "base/error.h"
@@ -37,7 +37,7 @@ static void size(tti_building *b, const tti_call *c) {
     tti_set_host(c->out[0], &made);
 }
 
-/* A list as a shape. */
+/* Reads a list as a shape. */
 static bool read_shape(tti_building *b, const tti_call *c, int k, tutti_shape *out) {
     int n;
     const int64_t *list = tti_list_at(b, c, k, &n);
@@ -63,7 +63,7 @@ static void reshape(tti_building *b, const tti_call *c) {
     tti_do_reshape(b, x, &to, c->out[0]);
 }
 
-/* input axis: [in front of axis, the rest] */
+/* input axis: the result is [dimensions before axis, the rest] */
 static void flatten(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     tutti_shape from = tti_shape_of(x), to = TUTTI_SHAPE(1, 1);
@@ -74,7 +74,7 @@ static void flatten(tti_building *b, const tti_call *c) {
     tti_do_reshape(b, x, &to, c->out[0]);
 }
 
-/* data perm: all reversed by default. */
+/* data perm: by default all dimensions are reversed. */
 static void transpose(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int n_dims = tti_shape_of(x).n_dims, perm[TUTTI_MAX_DIMS], n = n_dims;
@@ -88,7 +88,7 @@ static void transpose(tti_building *b, const tti_call *c) {
     if (tti_good(b) && seen != (1u << n_dims) - 1) tti_refuse(b, "perm is not a permutation");
     tti_do_permute(b, x, perm, c->out[0]);
     bool is_matrix = tti_good(b) && n_dims == 2 && perm[0] == 1 && x->kind == TTI_OPERAND_GRAPH;
-    if (is_matrix && c->out[0] && !x->of_input && x->rows == 0) c->out[0]->turned = x->value;
+    if (is_matrix && c->out[0] && !x->of_input && x->rows == 0) c->out[0]->transpose_of = x->value;
 }
 
 /* data axes */
@@ -101,7 +101,7 @@ static void squeeze(tti_building *b, const tti_call *c) {
                      c->out, 1);
 }
 
-/* data axes: of the result */
+/* data axes: axes of the result */
 static void unsqueeze(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int n, n_dims = tti_shape_of(x).n_dims;
@@ -125,8 +125,8 @@ static void unsqueeze(tti_building *b, const tti_call *c) {
 
 /* ---- repeating ---- */
 
-/* Bits of the numbers of a shape, argument k, that stand for the batch: those that the file says of
- * the result, or the first one if it was computed from a shape. */
+/* Returns a bit mask of the sizes in argument k, a shape, that are the batch size: those that the
+ * file states for the result, or the first one if it was computed from a shape. */
 static unsigned batch_items(const tti_building *b, const tti_call *c, int k, int n) {
     const tti_operand *x = tti_operand_named(b, c->arg[k]);
     tti_known_dims known = tti_known_result(b, 0);
@@ -134,12 +134,12 @@ static unsigned batch_items(const tti_building *b, const tti_call *c, int k, int
     return known.n_dims == n ? known.of_batch | (guessed & ~(unsigned)known.fixed) : guessed;
 }
 
-/* A shape as a list, of which the numbers of the bits of_batch may stand for the batch. */
+/* Returns a shape as a list, whose sizes in bit mask of_batch may be the batch size. */
 static tti_arg shape_arg(tti_building *b, const tutti_shape *s, unsigned of_batch) {
     tti_arg list = tti_ints_arg(b, s->dim, s->n_dims);
     for (int d = 0; d < s->n_dims && tti_good(b); d++) {
         if (!(of_batch >> d & 1u) || s->dim[d] != tti_batch_rows(b)) continue;
-        tti_operand *size = tti_room(b, sizeof *size);
+        tti_operand *size = tti_build_alloc(b, sizeof *size);
         if (!size) return list;
         tti_set_number(size, (double)s->dim[d], TTI_ELEM_I64, true);
         ((tti_arg *)(uintptr_t)list.items)[d] = tti_operand_arg(size);
@@ -170,9 +170,10 @@ static void tile(tti_building *b, const tti_call *c) {
 
 /* ---- parts ---- */
 
-/* Backwards: the elements are reversed first, and the places counted from the other end. */
+/* Slices one dimension. For a negative step, reverses the elements first and counts from the other
+ * end. */
 static void slice_one(tti_building *b, tti_operand *x, int dim, int64_t range[2], int64_t step) {
-    tti_operand turned = *x, part = {0};
+    tti_operand transpose_of = *x, part = {0};
     int64_t n = tti_shape_of(x).dim[dim], start = range[0], end = range[1];
     if (step < 0) {
         start = start < 0 ? start + n : start;
@@ -181,17 +182,17 @@ static void slice_one(tti_building *b, tti_operand *x, int dim, int64_t range[2]
         end = n - 1 - TTI_MIN(TTI_MAX(end, -1), n - 1);
         step = -TTI_MAX(step, -((int64_t)1 << 53));
         tti_call_row(b, "aten.flip.default", (tti_arg[]){tti_operand_arg(x), tti_int_arg(dim)}, 2,
-                     (tti_operand *[]){&turned}, 1);
+                     (tti_operand *[]){&transpose_of}, 1);
     }
     tti_call_row(b, "aten.slice.Tensor",
-                 (tti_arg[]){tti_operand_arg(&turned), tti_int_arg(dim), tti_int_arg(start),
+                 (tti_arg[]){tti_operand_arg(&transpose_of), tti_int_arg(dim), tti_int_arg(start),
                              tti_int_arg(end), tti_int_arg(step)},
                  5, (tti_operand *[]){&part}, 1);
     *x = part;
 }
 
-/* input sequence_lens batch_axis time_axis: with lengths that are the whole axis, as exporters
- * write a flip. */
+/* input sequence_lens batch_axis time_axis. The lengths must cover the whole axis, as in an
+ * exported flip. */
 static void reverse_sequence(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0), *n = tti_operand_at(b, c, 1);
     int axis = tti_dim_at(b, c, 3, tti_shape_of(x).n_dims);
@@ -252,13 +253,13 @@ static void set_list(tti_building *b, tti_operand *items, int n, tti_operand *ou
 
 static tti_operand *new_items(tti_building *b, int64_t n) {
     tti_operand *items =
-        n >= 0 && n < 1 << 20 ? tti_room(b, ((size_t)n + 1) * sizeof *items) : NULL;
+        n >= 0 && n < 1 << 20 ? tti_build_alloc(b, ((size_t)n + 1) * sizeof *items) : NULL;
     if (!items) tti_refuse(b, "a sequence of %lld tensors is not supported", (long long)n);
     return items;
 }
 
-/* Indices [..,1] of which some are constants that differ between samples, such as the numbers of
- * the samples, and others depend on inputs: x[arange(N), ids]. */
+/* True for indices [..,1] of which some are constants that differ between samples, and others
+ * depend on inputs: x[arange(N), ids]. */
 static bool are_indices_by_sample(tti_building *b, const tti_arg *list, int64_t axis) {
     int64_t rows = tti_batch_rows(b);
     bool any = false, of_batch = false;
@@ -276,7 +277,7 @@ static bool are_indices_by_sample(tti_building *b, const tti_arg *list, int64_t 
     return any && of_batch;
 }
 
-/* *inputs axis; such indices stay a list, which GatherND and ScatterND take. */
+/* *inputs axis. Such indices remain a list, which GatherND and ScatterND accept. */
 static void concat(tti_building *b, const tti_call *c) {
     const tti_arg *list = tti_arg_at(c, 0);
     int64_t axis = tti_int_at(b, c, 1);
@@ -343,7 +344,7 @@ static void sequence_construct(tti_building *b, const tti_call *c) {
 static void concat_from_sequence(tti_building *b, const tti_call *c) {
     const tti_operand *list = sequence_at(b, c, 0);
     bool stacks = tti_bool_at(b, c, 2);
-    tti_arg *items = list ? tti_room(b, ((size_t)list->n_items + 1) * sizeof *items) : NULL;
+    tti_arg *items = list ? tti_build_alloc(b, ((size_t)list->n_items + 1) * sizeof *items) : NULL;
     if (!items || !tti_good(b)) return;
     for (int i = 0; i < list->n_items; i++) items[i] = tti_operand_arg(&list->items[i]);
     tti_arg all = {.kind = TTI_ARG_LIST, .items = items, .n = list->n_items};
@@ -358,7 +359,7 @@ static void sequence_length(tti_building *b, const tti_call *c) {
 
 /* ---- padding and blocks ---- */
 
-/* data pads constant_value axes mode: pads are all begins, then all ends. */
+/* data pads constant_value axes mode. pads lists all beginnings, then all ends. */
 static void pad(tti_building *b, const tti_call *c) {
     const tti_operand *x = tti_operand_at(b, c, 0);
     int n_dims = tti_shape_of(x).n_dims, n, n_axes = 0;
@@ -383,13 +384,13 @@ static void pad(tti_building *b, const tti_call *c) {
     if (tti_good(b)) tti_call_row(b, "aten.pad.default", args, 4, c->out, 1);
 }
 
-/* x by way of shape `wide`, its dimensions in the order perm, to shape `to`. */
+/* Reshapes x to `wide`, permutes by perm, and reshapes to `to`. */
 static void rearrange(tti_building *b, const tti_call *c, const tutti_shape *wide, const int *perm,
                       const tutti_shape *to) {
-    tti_operand split = {0}, turned = {0};
+    tti_operand split = {0}, transpose_of = {0};
     tti_do_reshape(b, tti_operand_at(b, c, 0), wide, &split);
-    if (tti_good(b)) tti_do_permute(b, &split, perm, &turned);
-    if (tti_good(b)) tti_do_reshape(b, &turned, to, c->out[0]);
+    if (tti_good(b)) tti_do_permute(b, &split, perm, &transpose_of);
+    if (tti_good(b)) tti_do_reshape(b, &transpose_of, to, c->out[0]);
 }
 
 static bool read_block(tti_building *b, const tti_call *c, tutti_shape *s, int64_t *block) {

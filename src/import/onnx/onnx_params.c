@@ -1,9 +1,10 @@
-/* onnx_params.c - which tensors of an ONNX model are parameters.
+/* onnx_params.c - decides which tensors of an ONNX model are parameters.
  *
- * ONNX has no parameters, only tensors.  PyTorch's newer exporter notes the kind of those that kept
- * their names.  For all others, what uses a tensor decides: weights, biases and scales of layers,
- * tables, and what is added to or multiplied with values of the samples; through operators that
- * only move or round elements.  A scalar, and what looks like a mask, is a constant. */
+ * ONNX has only tensors, no parameters. PyTorch's newer exporter annotates the kind of tensors that
+ * kept their names. For all others the use decides. Parameters are weights, biases and scales of
+ * layers, tables, and tensors that are added to or multiplied with values of the samples, also
+ * after operators that only move or round elements. Scalars and tensors that look like masks are
+ * constants. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 typedef enum role {
     ROLE_NONE,
-    ROLE_ADDED,  /* of an element-wise operator */
+    ROLE_ADDED,  /* operand of an element-wise operator */
     ROLE_BUFFER, /* running statistics */
     ROLE_WEIGHT
 } role;
@@ -46,11 +47,11 @@ static const char *const moving[] = {"Transpose", "Reshape", "Unsqueeze", "Squee
                                      "Identity",  "Cast",    "Concat",    "Expand",
                                      "Slice",     "Split",   "Flatten",   "CastLike"};
 
-/* Functions that PyTorch's older exporter leaves between a parameter and its use, such as exp(w) of
- * a decay w.  It folds functions of constants. */
+/* Functions that PyTorch's older exporter keeps between a parameter and its use, such as exp(w) of
+ * a decay w. It folds functions of constants, so their argument is a parameter. */
 static const char *const functions[] = {"Exp", "Softplus", "Sigmoid", "Tanh",       "Softmax",
                                         "Neg", "Abs",      "Relu",    "LogSoftmax", "Clip"};
-/* A scale and a zero point follow the first input. */
+/* Operators whose first input is followed by a scale and a zero point. */
 static const char *const rounding[] = {"QuantizeLinear", "DequantizeLinear"};
 
 static bool is_one_of(const char *op, const char *const *list, size_t n) {
@@ -69,7 +70,7 @@ static const char *const flat[] = {
     "And",    "Or",   "Xor",         "Shape",   "Size",           "IsNaN",
     "ArgMax", "Sign", "Floor",       "Ceil",    "Round",          "ConstantOfShape"};
 
-/* Whether a gradient of the call's outputs reaches input k. */
+/* True if a gradient flows from the operator's outputs to input k. */
 static bool has_gradient(const char *op, int k) {
     if (strcmp(op, "Where") == 0) return k > 0;
     if (strncmp(op, "Gather", 6) == 0 || is_one_of(op, rounding, TTI_COUNT(rounding)))
@@ -87,11 +88,10 @@ static const tti_arg *find_named(const tti_op_call *call, const char *name) {
 typedef struct marks {
     role *roles;
     bool *live;    /* a gradient reaches the value */
-    bool is_torch; /* PyTorch wrote the file */
+    bool is_torch; /* PyTorch exported the file */
 } marks;
 
-/* Values that a loop carries over: input `in` + i of its body is output `out` + i of the previous
- * iteration. */
+/* Loop-carried values: input `in` + i of the body is output `out` + i of the previous iteration. */
 typedef struct carried {
     int in, out, n;
 } carried;
@@ -99,8 +99,8 @@ typedef struct carried {
 static bool mark_block(const tti_block *block, const marks *outside, const tti_named_arg *inputs,
                        carried c);
 
-/* A node with graphs inside (onnx_inner.c).  The first inputs of the body of a Loop, its number and
- * its condition, are not those of the node. */
+/* Marks the inputs of a node with graphs inside (onnx_inner.c). The first inputs of a Loop's body,
+ * iteration and condition, are not inputs of the node. */
 static bool mark_inner(const tti_op_call *call, const marks *known, const char *op) {
     bool is_loop = strcmp(op, "Loop") == 0, is_scan = strcmp(op, "Scan") == 0;
     const tti_arg *n_scanned = find_named(call, "num_scan_inputs");
@@ -128,7 +128,7 @@ static bool mark_inner(const tti_op_call *call, const marks *known, const char *
     return true;
 }
 
-/* The roles of a call's inputs, from those of its outputs; false: out of memory. */
+/* Derives the roles of a call's inputs from those of its outputs; false: out of memory. */
 static bool mark_call(const tti_op_call *call, const marks *known) {
     role *roles = known->roles;
     bool *live = known->live;
@@ -148,7 +148,7 @@ static bool mark_call(const tti_op_call *call, const marks *known) {
     for (int i = 0; (moves || computes) && i < call->n_outs; i++)
         if (call->outs[i] >= 0) raise_role(&moved, roles[call->outs[i]]);
     if (computes && moved != ROLE_NONE) moved = ROLE_ADDED;
-    /* One number repeated is not a weight: an initial state of zeros. */
+    /* One repeated number is not a weight, but for example an initial state of zeros. */
     if (strcmp(op, "Expand") == 0 && moved == ROLE_WEIGHT) moved = ROLE_ADDED;
     for (int k = 0; k < call->n_args && !call->args[k].name[0]; k++) {
         if (call->args[k].arg.kind != TTI_ARG_VALUE) continue;
@@ -163,8 +163,8 @@ static bool mark_call(const tti_op_call *call, const marks *known) {
     return true;
 }
 
-/* The calls of a block inside a call: what it finds about the block's inputs holds for the values
- * outside that they are. */
+/* Marks the calls of a block inside a call. Roles of the block's inputs apply to the outside values
+ * that are passed to them. */
 static bool mark_block(const tti_block *block, const marks *outside, const tti_named_arg *inputs,
                        carried c) {
     size_t n = (size_t)block->n_values + 1;
@@ -189,7 +189,7 @@ static bool mark_block(const tti_block *block, const marks *outside, const tti_n
     return good;
 }
 
-/* Whether elements are such as masks have: infinite or huge. */
+/* Sets *out if a tensor has elements typical of masks: infinite or huge. */
 static tutti_status looks_like_mask(const tti_onnx *m, const tti_input_spec *spec, bool *out) {
     int64_t n = tti_import_n_elems(&spec->shape);
     double *x = malloc(((size_t)n + 1) * sizeof *x);
@@ -201,20 +201,20 @@ static tutti_status looks_like_mask(const tti_onnx *m, const tti_input_spec *spe
     return st;
 }
 
-/* Names that PyTorch gives to results of constant folding. */
-static bool is_made_name(const tti_onnx *m, const char *name) {
-    if (m->signature) return true; /* all others are marked */
+/* True for names that PyTorch gives to results of constant folding. */
+static bool is_folded_name(const tti_onnx *m, const char *name) {
+    if (m->signature) return true; /* all other tensors are marked */
     return m->is_torch && (name[0] == '/' || strncmp(name, "onnx::", 6) == 0);
 }
 
-/* Whether PyTorch's list has a tensor of that kind and name. */
+/* True if PyTorch's list contains a tensor of that kind and name. */
 static bool is_listed(const tti_onnx *m, const char *kind, const char *name) {
     char text[600];
     int n = snprintf(text, sizeof text, "%s target='%s'", kind, name);
     return m->signature && n < (int)sizeof text && strstr(m->signature, text);
 }
 
-/* The exporter's mark of a tensor, -1: none. */
+/* Returns the exporter's annotation of a tensor; -1: none. */
 static int mark_of(const tti_onnx *m, const char *name) {
     int mark = tti_onnx_names_find(&m->marked, name);
     if (mark >= 0) return mark;
@@ -234,18 +234,17 @@ static tutti_status judge(const tti_onnx *m, tti_input_spec *spec, role r) {
     if (r == ROLE_BUFFER) spec->kind = TTI_SPEC_BUFFER;
     if (!is_float || r == ROLE_NONE || r == ROLE_BUFFER) return TUTTI_OK;
     if (r == ROLE_ADDED) {
-        if (tti_import_n_elems(&spec->shape) < 2 || is_made_name(m, spec->name)) return TUTTI_OK;
+        if (tti_import_n_elems(&spec->shape) < 2 || is_folded_name(m, spec->name)) return TUTTI_OK;
         TTI_TRY(looks_like_mask(m, spec, &is_mask));
     }
     if (!is_mask) spec->kind = TTI_SPEC_PARAM;
     return TUTTI_OK;
 }
 
-/* ---- tensors that became one ---- */
+/* ---- merged tensors ---- */
 
-/* PyTorch's optimizer keeps one of several tensors with equal elements, such as zeros.  Where it
- * says that the module at a node has a tensor of its own, which the file has not, the node gets a
- * copy under that name. */
+/* PyTorch's exporter merges tensors with equal elements, such as zeros. If its annotations list a
+ * tensor of the node's module that the file lacks, the node gets a copy with that name. */
 static const char *own_name(const tti_onnx *m, const tti_op_call *call, int k, char name[512]) {
     static const char *const norm[] = {"weight", "bias", "running_mean", "running_var"};
     const char *dot = strrchr(call->target, '.'), *op = dot ? dot + 1 : call->target, *leaf = NULL;
@@ -274,7 +273,7 @@ static tutti_status copy_tensor(tti_onnx *m, int spec_at, const char *name, int 
 tutti_status tti_onnx_restore(tti_onnx *m) {
     int n_calls = m->block->n_calls, n_values = m->block->n_values;
     int *spec_of =
-        calloc((size_t)n_values + 1, sizeof *spec_of); /* + 1; 0: no tensor of the file */
+        calloc((size_t)n_values + 1, sizeof *spec_of); /* index + 1; 0: no tensor of the file */
     int *n_uses = calloc((size_t)n_values + 1, sizeof *n_uses);
     tutti_status st = spec_of && n_uses ? TUTTI_OK : tti_onnx_no_memory(m);
     for (int i = 0; n_uses && i < n_calls; i++)
@@ -299,10 +298,10 @@ tutti_status tti_onnx_restore(tti_onnx *m) {
     return st;
 }
 
-/* ---- what exports for inference lost ---- */
+/* ---- losses of exports for inference ---- */
 
-/* Running means among the inputs of PyTorch's list; of a model in training mode its outputs list
- * their updates again. */
+/* Counts running means among the inputs in PyTorch's list. In training mode the outputs list their
+ * updates too. */
 static int count_means(const char *signature) {
     static const char part[] = "running_mean'";
     const char *outputs = strstr(signature, "# outputs");
@@ -313,8 +312,8 @@ static int count_means(const char *signature) {
     return n;
 }
 
-/* Batch norms that PyTorch had and the graph has not: by its list of buffers, or by names that its
- * older exporter gives to weights which it changed. */
+/* Counts batch norms that were folded into weights, from the list of buffers, or from the names
+ * that the older exporter gives to changed weights. */
 static int count_folded(const tti_onnx *m) {
     const tti_block *block = &m->program->main;
     int n_norms = 0, n_changed = 0;
@@ -330,7 +329,7 @@ static int count_folded(const tti_onnx *m) {
     return n_before > n_norms ? n_before - n_norms : 0;
 }
 
-/* Parameters that PyTorch's list has and the file has not under their names. */
+/* Counts parameters of PyTorch's list whose names are missing in the file. */
 static int count_lost(const tti_onnx *m) {
     static const char start[] = "PARAMETER target='";
     int n = 0;
@@ -354,8 +353,8 @@ static bool has_unmarked_weights(const tti_onnx *m) {
     return false;
 }
 
-/* Batch norms of Keras of which tf2onnx keeps only tensors that it computed from several of
- * theirs: LAYER/batchnorm/sub:0. */
+/* Counts batch norms of Keras that tf2onnx folded: only tensors computed from theirs remain, such
+ * as LAYER/batchnorm/sub:0. */
 static tutti_status count_folded_keras(tti_onnx *m, int *out) {
     static const char mark[] = "/batchnorm/";
     const tti_program_file *p = m->program;

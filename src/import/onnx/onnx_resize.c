@@ -1,7 +1,8 @@
-/* onnx_resize.c - Resize of ONNX: one dimension after the other, by the formulas of its reference.
+/* onnx_resize.c - Resize of ONNX, computed one dimension at a time with the formulas of its
+ * reference.
  *
- * What exporters of PyTorch write most is the same as PyTorch's own operators on images, which are
- * faster. */
+ * The forms that PyTorch's exporters usually write are replaced by PyTorch's image operators, which
+ * are faster. */
 #include <math.h>
 #include <string.h>
 
@@ -9,16 +10,16 @@
 #include "import/onnx/onnx.h"
 #include "import/onnx/onnx_ops.h"
 
-/* Arguments. */
+/* Arguments of Resize, in order. */
 enum { X, SCALES, SIZES, ANTIALIAS, AXES, HOW, CUBIC_A, EXCLUDES, POLICY, MODE, NEAREST_MODE };
 
 typedef struct resizing {
     const char *how, *mode, *nearest;
     bool antialias, excludes;
-    double a; /* of the cubic */
+    double a; /* coefficient of the cubic kernel */
 } resizing;
 
-/* One dimension; scale: as the file says it, or the ratio of the sizes. */
+/* One dimension. scale: from the file, or the ratio of the sizes. */
 typedef struct axis {
     int64_t n, n_out;
     double scale;
@@ -26,7 +27,7 @@ typedef struct axis {
 
 static bool is(const char *text, const char *other) { return strcmp(text, other) == 0; }
 
-/* The position of output o in elements of x. */
+/* Returns the position of output o, in elements of x. */
 static double source_of(const resizing *r, const axis *m, int64_t o) {
     double wide = m->scale * (double)m->n, at = (double)o;
     if (is(r->how, "align_corners")) return wide == 1 ? 0 : at * (double)(m->n - 1) / (wide - 1);
@@ -50,7 +51,7 @@ static int32_t nearest_of(const resizing *r, const axis *m, int64_t o) {
     return (int32_t)within(m, low + up);
 }
 
-/* Row o of the matrix: the weights of the elements around its place. */
+/* Fills row o of the matrix: the weights of the elements around its position. */
 static void fill_row(const resizing *r, const axis *m, int64_t o, float *row) {
     bool cubic = is(r->mode, "cubic");
     double at = source_of(r, m, o), base = ceil(at) - 1, ratio = at - base, sum = 0;
@@ -69,16 +70,16 @@ static void fill_row(const resizing *r, const axis *m, int64_t o, float *row) {
 static tutti_value *resize_axis(tti_building *b, tutti_value *x, int dim, const resizing *r,
                                 const axis *m) {
     if (is(r->mode, "nearest")) {
-        int32_t *places = tti_room(b, ((size_t)m->n_out + 1) * sizeof *places);
+        int32_t *places = tti_build_alloc(b, ((size_t)m->n_out + 1) * sizeof *places);
         for (int64_t o = 0; places && o < m->n_out; o++) places[o] = nearest_of(r, m, o);
         return places ? tti_gather_along(b, x, dim, places, m->n_out) : NULL;
     }
-    float *matrix = tti_room(b, (size_t)(m->n * m->n_out + 1) * sizeof *matrix);
+    float *matrix = tti_build_alloc(b, (size_t)(m->n * m->n_out + 1) * sizeof *matrix);
     for (int64_t o = 0; matrix && o < m->n_out; o++) fill_row(r, m, o, matrix + o * m->n);
     return matrix ? tti_weigh_along(b, x, dim, matrix, m->n_out) : NULL;
 }
 
-/* The sizes and scales of all dimensions. */
+/* Reads the sizes and scales of all dimensions. */
 static bool read_axes(tti_building *b, const tti_call *c, const tutti_shape *s,
                       axis out[TUTTI_MAX_DIMS]) {
     int n = 0, n_axes = 0;
@@ -122,7 +123,8 @@ static void check_modes(tti_building *b, const tti_call *c, const resizing *r) {
         tti_refuse(b, "keep_aspect_ratio_policy='%s' is not supported", tti_text_at(b, c, POLICY));
 }
 
-/* Images whose sizes are the products of the scales, as PyTorch's operators have them. */
+/* Uses PyTorch's operators on images if the sizes are products of the scales; false: not
+ * possible. */
 static bool resized_as_images(tti_building *b, const tti_call *c, const resizing *r,
                               const tutti_shape *s, const axis *m) {
     bool whole = s->n_dims == 4, up = true;

@@ -1,5 +1,6 @@
-/* onnx_tensor.c - tensors of ONNX models: type, shape, and where the elements are.  They lie in the
- * model's bytes, in lists of numbers that are converted here, or in files of its folder. */
+/* onnx_tensor.c - reads tensors of ONNX models: type, shape and position of the elements. Elements
+ * are in the model's bytes, in lists of numbers that are converted here, or in files of its
+ * folder. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -56,7 +57,7 @@ typedef struct raw_tensor {
     tti_pb numbers; /* the first packed list, or one number of a list that is not packed */
     tti_pb_wire wire;
     int n_lists, n_single;
-    uint64_t single; /* the number of a list of one */
+    uint64_t single; /* the number, if the list has only one */
     bool has_raw, is_external;
     const char *location;
     uint64_t offset, length;
@@ -107,7 +108,7 @@ static tutti_status read_external(const tti_onnx *m, tti_pb entry, raw_tensor *t
     return good ? TUTTI_OK : tti_onnx_damaged(m, "external data", "an offset is not a number");
 }
 
-/* float_data, int32_data, int64_data, double_data, uint64_data. */
+/* Reads float_data, int32_data, int64_data, double_data or uint64_data. */
 static void read_list(const tti_pb_field *f, raw_tensor *t) {
     static const struct {
         uint32_t number;
@@ -152,7 +153,8 @@ static tutti_status read_message(const tti_onnx *m, tti_pb message, raw_tensor *
 
 static void store(tti_elem elem, uint64_t x, tti_pb_wire wire, uint8_t *to) {
     int n_bytes = tti_elem_bytes(elem);
-    (void)wire; /* floats and doubles lie in their own bits, f16 and bf16 in those of an int32 */
+    (void)wire; /* floats and doubles are stored as their bits, f16 and bf16 as the bits of an int32
+                 */
     for (int i = 0; i < n_bytes; i++) to[i] = (uint8_t)(x >> 8 * i);
 }
 
@@ -183,7 +185,7 @@ static tutti_status take_list(const tti_onnx *m, const char *what, const raw_ten
     return TUTTI_OK;
 }
 
-/* A path inside of the folder: relative, and no part is "..". */
+/* True for a path inside of the folder: it is relative, and no component is "..". */
 static bool stays_inside(const char *path) {
     if (path[0] == '/' || path[0] == '\0') return false;
     for (const char *p = path; p;) {
@@ -194,7 +196,7 @@ static bool stays_inside(const char *path) {
     return true;
 }
 
-/* Opens a file of the folder, once; links may not lead out of it. */
+/* Opens a file of the folder once. Links must not lead out of the folder. */
 static tutti_status open_file(tti_onnx *m, const char *what, const char *location, int *out) {
     char path[MAX_PATH], real[PATH_MAX], home[PATH_MAX];
     struct stat info;

@@ -5,7 +5,7 @@
 
 enum { MAX_FIELD = (1 << 29) - 1 };
 
-/* At most ten bytes, of which the last one has one bit left. */
+/* Reads a varint of at most ten bytes; the last byte has only one bit. */
 static bool take_varint(tti_pb *p, uint64_t *out) {
     *out = 0;
     for (unsigned shift = 0; shift < 64 && p->at < p->end; shift += 7) {

@@ -1,8 +1,8 @@
 /* archive.c - reads the directory at the end of a zip archive into a sorted table, and entries by
  * position.
  *
- * The 64-bit form of zip is read too: PyTorch uses it from 4 GiB on.  The one idea to know: every
- * number of the file goes through take(), which fails outside of the bytes that were read. */
+ * Also reads ZIP64, which PyTorch uses from 4 GiB on. Every number of the file is read with take(),
+ * which fails outside of the bytes that were read. */
 #include "import/program/archive.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ enum {
 
 typedef struct entry {
     char *name;
-    uint64_t header, n_bytes; /* header: where its local header begins */
+    uint64_t header, n_bytes; /* header: offset of its local header */
     uint32_t crc;
 } entry;
 
@@ -83,7 +83,7 @@ typedef struct directory {
     uint64_t offset, n_bytes, n_entries;
 } directory;
 
-/* The 64-bit form, whose locator is in front of the last record at `end`. */
+/* Reads the ZIP64 directory, whose locator precedes the end record at `end`. */
 static tutti_status read_end64(const tti_archive *a, uint64_t end, directory *out) {
     uint8_t locator[LOCATOR_BYTES] = {0}, record[END64_BYTES] = {0};
     if (end < LOCATOR_BYTES) return damaged(a, "its directory is damaged");
@@ -95,7 +95,7 @@ static tutti_status read_end64(const tti_archive *a, uint64_t end, directory *ou
     return TUTTI_OK;
 }
 
-/* Finds the last record: a comment of up to 64 KiB may follow it. */
+/* Finds the end record, which a comment of up to 64 KiB may follow. */
 static tutti_status find_directory(const tti_archive *a, directory *out) {
     uint64_t n = TTI_MIN(a->n_file, (uint64_t)(END_BYTES + MAX_COMMENT));
     if (n < END_BYTES) return damaged(a, "it is too short");
@@ -121,7 +121,7 @@ static tutti_status find_directory(const tti_archive *a, directory *out) {
     return st;
 }
 
-/* The sizes that do not fit 32 bits stand in an extra field, in this order. */
+/* Reads sizes that do not fit into 32 bits from an extra field, in this order. */
 static bool take_extra(const uint8_t *extra, uint32_t n, uint64_t *const v[3]) {
     for (uint32_t at = 0; at + 4 <= n;) {
         uint32_t id = u16(extra + at), size = u16(extra + at + 2);
@@ -145,7 +145,7 @@ static bool name_is_good(const char *name, uint32_t n) {
            !strstr(name, "/../");
 }
 
-/* One record of the directory, which has `left` bytes; *size is how many it took. */
+/* Reads one record of the directory, of which `left` bytes remain; sets *size to its length. */
 static tutti_status read_entry(tti_archive *a, const uint8_t *p, uint64_t left, uint64_t *size) {
     if (left < ENTRY_BYTES || memcmp(p, "PK\1\2", 4) != 0)
         return damaged(a, "its directory is damaged");
@@ -286,7 +286,7 @@ int tti_archive_find_ending(const tti_archive *a, const char *end) {
     return found;
 }
 
-/* The entry's own header must agree with the directory. */
+/* Checks the entry's local header against the directory. */
 tutti_status tti_archive_locate(const tti_archive *a, int i, uint64_t *begin) {
     const entry *e = &a->entries[i];
     uint8_t local[LOCAL_BYTES] = {0};

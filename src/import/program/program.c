@@ -1,5 +1,5 @@
-/* program.c - a program after it was read: element types, and the elements of its tensors, which
- * lie in an archive, in memory, or in files beside the model. */
+/* program.c - element types, and loading of tensors, which are stored in an archive, in memory, or
+ * in files next to the model. */
 #include "import/program/program.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ bool tti_runs_block(const char *target) {
 
 static const struct {
     const char *text;
-    tutti_dtype dtype; /* TUTTI_N_DTYPES: read here */
+    tutti_dtype dtype; /* TUTTI_N_DTYPES: converted in this file */
     int n_bytes;
     bool is_float;
 } elems[TTI_N_ELEMS] = {
@@ -88,7 +88,7 @@ tutti_status tti_program_read_bytes(const tti_program_file *p, const tti_input_s
     return TUTTI_OK;
 }
 
-/* All bytes of a tensor in a file beside the model. */
+/* Reads all bytes of a tensor from a file next to the model. */
 static tutti_status read_whole(const tti_program_file *p, const tti_input_spec *spec,
                                size_t n_bytes, char **out) {
     char *bytes = malloc(n_bytes + 1);

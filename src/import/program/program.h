@@ -1,9 +1,9 @@
-/* program.h - a model in the form of its exporter: nodes with typed arguments, in order of
+/* program.h - a model as its exporter describes it: calls with typed arguments, in order of
  * execution, and tensors.
  *
- * A program does not change after it was read, and lies in one arena.  Values are numbered,
- * densely in each block; the specs say which inputs of the main block are parameters, buffers,
- * constants or inputs of the user. */
+ * A program is immutable after it was read and is allocated in one arena. Values are numbered from
+ * 0 in each block. The specs state which inputs of the main block are parameters, buffers,
+ * constants or user inputs. Several threads may read a program at the same time. */
 #ifndef TTI_IMPORT_PROGRAM_H
 #define TTI_IMPORT_PROGRAM_H
 
@@ -64,16 +64,16 @@ typedef struct tti_named_arg {
 
 typedef struct tti_op_call {
     const char *target; /* "aten.linear.default" */
-    const char *module; /* the path of the module that called it, "features.0"; "": the model */
-    const char *kind;   /* its class, "torch.nn.modules.conv.Conv2d"; "" */
+    const char *module; /* path of the calling module, "features.0"; "": the model itself */
+    const char *kind;   /* class of that module, "torch.nn.modules.conv.Conv2d"; "": unknown */
     const tti_named_arg *args;
     int n_args;
-    const int *outs; /* values, -1 for one that is unused */
+    const int *outs; /* values; -1: the output is unused */
     int n_outs;
 } tti_op_call;
 
-/* The dimensions of a value, as far as the file states them; masks have a bit for each.  Dimensions
- * in neither mask, and all of them if n_dims is 0, are unknown. */
+/* The dimensions of a value that the file states; the masks have a bit for each dimension.
+ * Dimensions in neither mask are unknown; so are all dimensions if n_dims is 0. */
 typedef struct tti_known_dims {
     uint8_t n_dims;
     uint8_t of_batch; /* the size is the symbol of the batch */
@@ -96,7 +96,7 @@ struct tti_block {
 typedef struct tti_import_shape {
     int n_dims;
     int64_t dim[TUTTI_MAX_DIMS];
-    const char *symbol[TUTTI_MAX_DIMS]; /* "s77"; NULL: dim says it */
+    const char *symbol[TUTTI_MAX_DIMS]; /* "s77"; NULL: the size is dim */
 } tti_import_shape;
 
 typedef enum tti_spec_kind {
@@ -104,20 +104,20 @@ typedef enum tti_spec_kind {
     TTI_SPEC_BUFFER,
     TTI_SPEC_CONSTANT,
     TTI_SPEC_INPUT,
-    TTI_SPEC_NOTHING /* a token, or a constant that is not a tensor: may not be used */
+    TTI_SPEC_NOTHING /* a token, or a constant that is not a tensor; calls must not use it */
 } tti_spec_kind;
 
 /* Input i of the main block. */
 typedef struct tti_input_spec {
     tti_spec_kind kind;
     const char *name; /* state_dict name of a parameter or buffer; name of an input */
-    bool persistent;  /* of a buffer: in the state_dict */
-    bool fixed;       /* of a parameter: without requires_grad */
+    bool persistent;  /* buffer: it is in the state_dict */
+    bool fixed;       /* parameter: requires_grad is False */
     tti_elem elem;
     tti_import_shape shape;
-    /* Where its elements are, unless it is an input of the user.  bytes: in memory; else in an
-     * entry of the archive, or at byte `at` of a file beside the model; entry -1 and no bytes: an
-     * empty tensor. */
+    /* Position of its elements, unless it is a user input. bytes: in memory, borrowed; otherwise in
+     * an entry of the archive, or at byte `at` of a file next to the model. entry -1 and bytes
+     * NULL: an empty tensor. */
     const uint8_t *bytes;
     int entry;
     uint64_t at;
@@ -135,24 +135,24 @@ typedef enum tti_result_kind {
 /* Output i of the main block. */
 typedef struct tti_output_spec {
     tti_result_kind kind;
-    const char *name; /* of the buffer of a mutation; of an output, "" if it has none */
+    const char *name; /* name of the changed buffer, or of the output; "": none */
 } tti_output_spec;
 
-bool tti_is_user_output(const tti_output_spec *spec); /* a result that forward returns */
+bool tti_is_user_output(const tti_output_spec *spec); /* true for a result that forward() returns */
 
 typedef struct tti_program_file {
     tti_arena arena;
-    tti_archive *archive; /* owned; NULL: of a file that is not an archive */
-    int *files, n_files;  /* descriptors of the files beside the model, owned */
-    void *owned;          /* the model file's bytes, which tensors point into; NULL: borrowed */
+    tti_archive *archive; /* owned; NULL: the file is not an archive */
+    int *files, n_files;  /* [n_files], owned: descriptors of the files next to the model */
+    void *owned;          /* bytes of the model file; NULL: borrowed */
     const char *path;
     const char *exporter; /* "PyTorch 2.9.0" */
-    const char *note;     /* for the user, before training; NULL: none */
+    const char *note;     /* a note to print before training; NULL: none */
     tti_block main;
     tti_input_spec *inputs;   /* [main.n_inputs]  */
     tti_output_spec *outputs; /* [main.n_outputs] */
-    /* Tensors of the state_dict that are not inputs: second names of shared weights, and unused
-     * ones. */
+    /* [n_extras], owned: state_dict tensors that are not inputs, which are unused or second names
+     * of shared weights. */
     tti_input_spec *extras;
     int n_extras;
 } tti_program_file;
@@ -161,36 +161,37 @@ typedef struct tti_program_file {
 
 void tti_program_close(tti_program_file *program); /* NULL is a no-op */
 
-/* The elements of a parameter, buffer or constant as f64, row-major: out [n_elems]. */
+/* Loads a parameter, buffer or constant as f64, row-major, to out [n_elems]. TUTTI_E_CHECKPOINT:
+ * the file is damaged or cannot be read. */
 tutti_status tti_program_load(const tti_program_file *program, const tti_input_spec *spec,
                               double *out);
 
-/* The same as stored in the file: out [n_elems] of spec->elem. */
+/* Likewise without conversion: out [n_elems] of spec->elem. */
 tutti_status tti_program_copy(const tti_program_file *program, const tti_input_spec *spec,
                               char *out);
 
-/* As f32: out [n_elems]. */
+/* Likewise as f32: out [n_elems]. */
 tutti_status tti_program_load_f32(const tti_program_file *program, const tti_input_spec *spec,
                                   float *out);
 
-/* Stored elements as f32. */
+/* Converts n_elems stored elements to f32. */
 void tti_program_convert(tti_elem elem, const char *bytes, size_t n_elems, float *out);
 
-/* Whether the elements lie one after the other in row-major order. */
+/* True if the elements are contiguous in row-major order. */
 bool tti_program_is_dense(const tti_input_spec *spec);
 
-/* n_bytes from byte first of a tensor on, which is in memory or in a file beside the model.  Any
- * number of threads. */
+/* Reads n_bytes from byte `first` on of a tensor that is in memory or in a file next to the model.
+ * Thread-safe. */
 tutti_status tti_program_read_bytes(const tti_program_file *program, const tti_input_spec *spec,
                                     size_t first, size_t n_bytes, void *dst);
 
-/* Whether calls of the target run a block that is one of their arguments. */
+/* True if calls of the target run a block that is one of their arguments. */
 bool tti_runs_block(const char *target);
 
-/* Whether both are the same elements of the file. */
+/* True if x and y are the same elements of the file. */
 bool tti_is_same_tensor(const tti_input_spec *x, const tti_input_spec *y);
 
-int64_t tti_import_n_elems(const tti_import_shape *shape); /* of a shape without symbols */
+int64_t tti_import_n_elems(const tti_import_shape *shape); /* the shape must have no symbols */
 const char *tti_elem_text(tti_elem elem);
 bool tti_elem_is_float(tti_elem elem);
 int tti_elem_bytes(tti_elem elem);

@@ -1,7 +1,8 @@
-/* program_parts.c - reads tensors of a program in parts: threads read them and convert to f32.
+/* program_parts.c - reads tensors of a program in parts, which several threads read and convert to
+ * f32.
  *
- * The checksum of an entry is joined from those of its parts.  A tensor whose checksum covers other
- * bytes too, or whose elements do not lie in rows, is read whole by the calling thread. */
+ * The checksum of an entry is combined from those of its parts. The calling thread reads a tensor
+ * as a whole if its checksum covers other bytes too, or if its elements are not contiguous. */
 #include "import/program/program_parts.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 typedef struct reading {
     const tti_program_file *program;
     const tti_input_spec *const *specs;
-    uint32_t crc; /* of the parts of a tensor so far */
+    uint32_t crc; /* checksum of the parts of a tensor so far */
     tti_take_part_fn take;
     void *user;
 } reading;

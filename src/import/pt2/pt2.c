@@ -1,12 +1,12 @@
-/* pt2.c - reads the archive that torch.export.save writes: which entry is what, the signature of
- * the graph, and where the elements of each tensor lie.
+/* pt2.c - reads the archive that torch.export.save writes: its entries, the signature of the graph,
+ * and the position of each tensor's elements.
  *
  *     ROOT/models/NAME.json                                  the graph
  *     ROOT/data/weights/NAME_weights_config.json, weight_0   parameters and persistent buffers
  *     ROOT/data/constants/NAME_constants_config.json, tensor_0    other buffers and constants
  *     ROOT/byteorder                                         "little"
  *
- * Entries with pickled contents (sample inputs) are not read. */
+ * Pickled entries (sample inputs) are not read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static tutti_status no_memory(const char *what) {
 
 /* ---- tensor metadata ---- */
 
-/* "Symbol('s77', positive=True)" or "s77": where "s77" begins; *n is its length, at most 64, or 0
- * for anything that is not a single symbol. */
+/* Finds the symbol s77 in "Symbol('s77', positive=True)" or "s77". *n: its length, at most 64; 0:
+ * the text is not a single symbol. */
 static const char *find_symbol(const char *text, size_t *n) {
     if (strncmp(text, "Symbol(", 7) == 0) text += 7;
     if (*text == '\'') text++;
@@ -33,14 +33,14 @@ static const char *find_symbol(const char *text, size_t *n) {
     return text;
 }
 
-/* That symbol, in the arena; NULL: it is none. */
+/* Copies that symbol to the arena; NULL: there is none. */
 static const char *symbol_of(tti_arena *arena, const char *text) {
     size_t n;
     const char *symbol = find_symbol(text, &n);
     return n > 0 ? tti_arena_printf(arena, "%.*s", (int)n, symbol) : NULL;
 }
 
-/* One size: a number, or a symbol where *symbol is given room. */
+/* Reads a size: a number or, if symbol is not NULL, a symbol. */
 static tutti_status read_size(const char *what, tti_arena *arena, const json_t *object,
                               int64_t *out, const char **symbol) {
     const json_t *number = json_object_get(object, "as_int");
@@ -74,7 +74,7 @@ static tutti_status read_sizes(const char *what, tti_arena *arena, const json_t 
     return TUTTI_OK;
 }
 
-/* Strides and offset matter only where all sizes are numbers. */
+/* Reads strides and offset, which are only used if all sizes are numbers. */
 static tutti_status read_strides(const char *what, tti_arena *arena, const json_t *object,
                                  tti_pt2_meta *out) {
     json_t *strides, *offset;
@@ -101,8 +101,8 @@ tutti_status tti_pt2_read_meta(const char *what, tti_arena *arena, const json_t 
 
 /* ---- weights ---- */
 
-/* The places of a tensor's elements lie inside its entry: checked once, so that loading need not.
- */
+/* Checks once that all elements of a tensor are within its entry, so that loading need not
+ * check. */
 static tutti_status check_extent(const char *what, const tti_program_file *p,
                                  const tti_input_spec *spec) {
     uint64_t last = (uint64_t)spec->offset, n = 1, n_bytes;
@@ -129,7 +129,7 @@ static tutti_status check_extent(const char *what, const tti_program_file *p,
     return TUTTI_OK;
 }
 
-/* Fills a spec from its line of a config; folder is where the config's entries are. */
+/* Fills a spec from its JSON entry of a config; folder has the files that the config names. */
 static tutti_status read_weight(tti_program_file *p, const char *folder, const json_t *line,
                                 tti_input_spec *spec) {
     const char *path;
@@ -158,7 +158,7 @@ static tutti_status read_weight(tti_program_file *p, const char *folder, const j
 }
 
 typedef struct config {
-    json_t *root, *lines; /* NULL: the archive has none */
+    json_t *root, *lines; /* NULL: the archive has no config */
     char folder[MAX_TEXT];
 } config;
 
@@ -172,8 +172,8 @@ static tutti_status read_json(const tti_program_file *p, int entry, json_t **out
     return st;
 }
 
-/* Finds the entry in a folder whose name ends with end; direct: not in a folder below it.  *out is
- * -1 if there is none.  TUTTI_E_UNSUPPORTED: there are several. */
+/* Finds the entry in a folder whose name ends with `end`; direct: ignores subfolders. Sets *out to
+ * -1 if there is none. TUTTI_E_UNSUPPORTED: there are several. */
 static tutti_status find_one(const tti_program_file *p, const char *folder, const char *end,
                              bool direct, int *out) {
     *out = -1;
@@ -192,7 +192,7 @@ static tutti_status find_one(const tti_program_file *p, const char *folder, cons
     return TUTTI_OK;
 }
 
-/* Reads the config in a folder whose name ends with end; all of *out is 0 if there is none. */
+/* Reads the config in a folder whose name ends with `end`; *out is all zero if there is none. */
 static tutti_status open_config(const tti_program_file *p, const char *folder, const char *end,
                                 config *out) {
     int found;
@@ -263,14 +263,14 @@ static tutti_status copy_text(tti_program_file *p, const char *text, const char 
     return *out ? TUTTI_OK : no_memory(p->path);
 }
 
-/* Whether a parameter has requires_grad=False: in the tensor's type, and in Tutti's own folders in
- * the spec. */
+/* True if a parameter has requires_grad=False. The tensor's type states it; in folders that Tutti
+ * wrote, the spec does. */
 static bool is_fixed(const json_t *spec, const json_t *type) {
     const char key[] = "requires_grad";
     return json_is_false(json_object_get(spec, key)) || json_is_false(json_object_get(type, key));
 }
 
-/* The name that a spec's own key gives, and the kind that it stands for. */
+/* Reads an input spec: its key states the kind, and its value the name. */
 static tutti_status read_input_spec(tti_program_file *p, const json_t *object, int i,
                                     const json_t *tensor_values) {
     static const struct {
@@ -326,7 +326,7 @@ static tutti_status read_output_spec(tti_program_file *p, const json_t *object, 
     for (size_t k = 0; k < TTI_COUNT(kinds); k++)
         if (strcmp(key, kinds[k].key) == 0) spec->kind = kinds[k].kind;
     if (spec->kind == TTI_RESULT_OTHER) return TUTTI_OK;
-    if (spec->kind != TTI_RESULT_MUTATION) { /* Tutti's own folders have the name here */
+    if (spec->kind != TTI_RESULT_MUTATION) { /* folders that Tutti wrote have the name here */
         const char *own = json_string_value(json_object_get(value, "name"));
         return own ? copy_text(p, own, &spec->name) : TUTTI_OK;
     }
@@ -334,7 +334,8 @@ static tutti_status read_output_spec(tti_program_file *p, const json_t *object, 
     return copy_text(p, name, &spec->name);
 }
 
-/* The symbol of the batch: that of dimension 0 of the first input that has one; NULL: none. */
+/* Returns the symbol of the batch size, which is dimension 0 of the first input with a symbol
+ * there; NULL: none. */
 static const char *batch_symbol(const tti_program_file *p) {
     for (int i = 0; i < p->main.n_inputs; i++)
         if (p->inputs[i].kind == TTI_SPEC_INPUT && p->inputs[i].shape.n_dims > 0 &&
@@ -343,7 +344,7 @@ static const char *batch_symbol(const tti_program_file *p) {
     return NULL;
 }
 
-/* The text of a size that is a symbol alone; *n: its length, 0 for any other size. */
+/* Returns the text of a size that is a single symbol; *n: its length, 0 for any other size. */
 static const char *symbol_text(const json_t *size, size_t *n) {
     const json_t *expr = json_object_get(json_object_get(size, "as_expr"), "expr_str");
     const char *text = json_string_value(expr);
@@ -368,8 +369,8 @@ static tti_known_dims known_dims_of(const json_t *meta, const char *symbol) {
     return known;
 }
 
-/* Tutti's own folders have a character for each dimension: "b" of the batch, "n" a number, "?" any
- * other. */
+/* Parses known dimensions in folders that Tutti wrote, one character each: "b" the batch, "n" a
+ * number, "?" unknown. */
 static tti_known_dims known_dims_of_text(const char *text) {
     tti_known_dims known = {0};
     if (strlen(text) > TUTTI_MAX_DIMS) return known;
@@ -380,7 +381,7 @@ static tti_known_dims known_dims_of_text(const char *text) {
     return known;
 }
 
-/* Where the values of the main block have the batch. */
+/* Reads which dimensions of the main block's values are the batch. */
 static tutti_status read_known_dims(tti_program_file *p, const json_t *tensor_values,
                                     const json_t *own) {
     const char *symbol = batch_symbol(p);
@@ -416,7 +417,7 @@ tutti_status tti_pt2_signature(tti_program_file *p, const json_t *module, const 
     return read_known_dims(p, values, json_object_get(graph, "dims"));
 }
 
-/* ---- the whole ---- */
+/* ---- the whole file ---- */
 
 static tutti_status check_version(tti_program_file *p, const json_t *root) {
     json_t *version;

@@ -1,8 +1,8 @@
-/* pt2_graph.c - from the JSON of an exported graph to a block of calls.
+/* pt2_graph.c - converts the JSON of an exported graph to a block of calls.
  *
- * Every name is resolved here: a call may only use values that stand in front of it, so a block has
- * neither cycles nor loose ends.  Fields that are not known are passed over, kinds of arguments
- * that are not known are refused. */
+ * Every name is resolved here: a call may only use values of earlier calls, so a block has neither
+ * cycles nor undefined values. Unknown fields are ignored; unknown kinds of arguments are
+ * refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 typedef struct names {
     const char **name; /* [n], borrowed from the arena */
     int n, cap;
-    int *slot; /* [n_slots]: number of a value + 1, 0: free; n_slots is a power of two */
+    int *slot; /* hash table [n_slots], a power of two: value + 1, 0: free */
     size_t n_slots;
 } names;
 
@@ -34,7 +34,7 @@ static size_t hash_of(const char *text) {
     return hash;
 }
 
-/* The slot of a name: that of its value, or the free one where it would go. */
+/* Returns the slot of a name, or the free slot where it belongs. */
 static int *slot_of(const names *v, const char *name) {
     size_t at = hash_of(name) & (v->n_slots - 1);
     while (v->slot[at] && strcmp(v->name[v->slot[at] - 1], name) != 0)
@@ -125,7 +125,7 @@ static tutti_status read_value(const scope *s, const json_t *tensor, tti_arg *ou
     return find(s, name, &out->value);
 }
 
-/* Infinite numbers are texts. */
+/* Reads a float. Infinite numbers are stored as text. */
 static tutti_status read_float(const scope *s, const json_t *value, tti_arg *out) {
     static const struct {
         const char *text;
@@ -213,7 +213,7 @@ static tutti_status read_dtype(scope *s, const json_t *item, tti_arg *out) {
     *out = (tti_arg){.kind = TTI_ARG_DTYPE, .i = elem};
     return TUTTI_OK;
 }
-/* Where and in which order a tensor lies is Tutti's own choice. */
+/* Accepts and ignores devices and memory formats, which Tutti chooses itself. */
 static tutti_status read_other(scope *s, const json_t *item, tti_arg *out) {
     (void)s, (void)item;
     *out = (tti_arg){.kind = TTI_ARG_OTHER, .text = "device"};
@@ -231,7 +231,7 @@ static tutti_status read_graph(scope *s, const json_t *item, tti_arg *out) {
 
 static const struct {
     const char *key;
-    item_reader one, each; /* each: of a list */
+    item_reader one, each; /* each: for the items of a list */
 } readers[] = {
     {"as_none", read_none, NULL},
     {"as_tensor", read_tensor, NULL},
@@ -297,9 +297,9 @@ static tutti_status read_args(scope *s, const json_t *list, tti_op_call *out) {
     return TUTTI_OK;
 }
 
-/* "aten.div.out" writes to its last argument, out.  It becomes "aten.div_.out", whose first
- * argument is written to as in all calls in place. */
-static tutti_status turn_out(scope *s, tti_op_call *call) {
+/* "aten.div.out" writes to its last argument, out. It becomes "aten.div_.out", which writes to its
+ * first argument like all in-place calls. */
+static tutti_status convert_out_variant(scope *s, tti_op_call *call) {
     size_t n = strlen(call->target);
     const char *dot = strchr(call->target, '.');
     tti_named_arg *args = (tti_named_arg *)(uintptr_t)call->args, last;
@@ -361,12 +361,12 @@ static tutti_status define_outputs(scope *s, const json_t *list, tti_op_call *ou
     return TUTTI_OK;
 }
 
-/* The last module of "ID,PATH,CLASS;ID,PATH,CLASS"; older files call the model's own path
+/* Reads the last module of "ID,PATH,CLASS;ID,PATH,CLASS". In older files the path of the model is
  * "L['self']...". */
 static tutti_status read_module(scope *s, const json_t *node, tti_op_call *out) {
     const json_t *metadata = json_object_get(node, "metadata");
     const char *own = json_string_value(json_object_get(metadata, "module"));
-    if (own) { /* Tutti's own folders have it apart */
+    if (own) { /* folders that Tutti wrote have separate members */
         const char *own_kind = json_string_value(json_object_get(metadata, "kind"));
         out->module = tti_arena_strdup(s->arena, own);
         out->kind = tti_arena_strdup(s->arena, own_kind ? own_kind : "");
@@ -386,7 +386,7 @@ static tutti_status read_module(scope *s, const json_t *node, tti_op_call *out) 
     return out->module && out->kind ? TUTTI_OK : no_memory(s->what);
 }
 
-/* "torch.ops.aten.relu.default" without its first part; names of Python's operators keep theirs. */
+/* "torch.ops.aten.relu.default" without "torch.ops.". Names of Python operators are unchanged. */
 static const char *short_target(const char *target) {
     static const char prefix[] = "torch.ops.";
     return strncmp(target, prefix, sizeof prefix - 1) == 0 ? target + sizeof prefix - 1 : target;
@@ -407,14 +407,14 @@ static tutti_status read_call(scope *s, const json_t *node, tti_op_call *out) {
         snprintf(what + n, sizeof what - (size_t)n, " of '%.90s'", out->module);
     s->what = what;
     tutti_status st = read_args(s, inputs, out);
-    if (st == TUTTI_OK) st = turn_out(s, out);
+    if (st == TUTTI_OK) st = convert_out_variant(s, out);
     if (st == TUTTI_OK) st = define_outputs(s, outputs, out);
     s->what = file;
     return st;
 }
 
-/* Name of an input that has a value: a tensor, or a size that an inner graph is given.  NULL: there
- * is none. */
+/* Returns the name of an input that has a value: a tensor, or a size passed to an inner graph.
+ * NULL: it has no value. */
 static const json_t *input_name(const scope *s, const json_t *input) {
     const char *key;
     json_t *value;
@@ -424,7 +424,7 @@ static const json_t *input_name(const scope *s, const json_t *input) {
     return is_size ? json_object_get(value, "as_name") : NULL;
 }
 
-/* Other inputs (None, numbers, tokens) are counted, but have no value. */
+/* Defines the inputs. Inputs that are None, numbers or tokens are counted, but have no value. */
 static tutti_status define_inputs(scope *s, const json_t *list, tti_block *out) {
     size_t n = json_array_size(list);
     if (n > TTI_PT2_MAX_LIST) return wrong(s, "inputs");

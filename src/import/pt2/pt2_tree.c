@@ -1,8 +1,9 @@
-/* pt2_tree.c - the names of a model's outputs: the keys and fields of what its forward returned.
+/* pt2_tree.c - reads the names of a model's outputs, which are the keys and fields of the result of
+ * forward().
  *
- * The file has the structure of the result as text (torch.utils._pytree): nested nodes, of which
- * each has its keys in a "context" that is JSON for dicts and dataclasses.  Names are for people,
- * so a structure that cannot be read leaves outputs without names. */
+ * The file has the structure of the result as text (torch.utils._pytree): nested nodes, each with
+ * its keys in a "context", which is JSON for dicts and dataclasses. Names are optional, so an
+ * unreadable structure is not an error: the outputs remain unnamed. */
 #include <string.h>
 
 #include "base/str.h"

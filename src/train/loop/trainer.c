@@ -74,7 +74,7 @@ typedef struct trainer {
     tti_carry *carry;          /* in a worker of an elastic run; else NULL */
     int slot;                  /* rank of this process on its host when it was started */
     int device_place;          /* of a worker of an elastic run, which selects its device */
-    tti_host_place hosts;      /* of an elastic run on several hosts */
+    tti_host_offset hosts;     /* of an elastic run on several hosts */
     tti_hosts *links;          /* of its supervisor to the others; NULL: none */
 } trainer;
 

@@ -7,12 +7,12 @@
 #include "train/job/job.h"
 
 /* TUTTI_E_CONFIG, TUTTI_E_UNSUPPORTED: the job cannot be an elastic run on these hosts. */
-TUTTI_NODISCARD tutti_status tti_host_group_check(const tti_host_place *place,
+TUTTI_NODISCARD tutti_status tti_host_group_check(const tti_host_offset *place,
                                                   const tti_job_config *c);
 
 /* Connects this host's supervisor to the others.  devices: of this host; yaml: the job, which all
  * must have; run_dir: of host 0.  On success *out is owned by the caller. */
-TUTTI_NODISCARD tutti_status tti_host_group_open(const tti_host_place *place,
+TUTTI_NODISCARD tutti_status tti_host_group_open(const tti_host_offset *place,
                                                  const tti_job_config *c,
                                                  const tti_devices *devices, const char *yaml,
                                                  const char *run_dir, tti_hosts **out);
