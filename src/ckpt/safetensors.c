@@ -24,7 +24,10 @@ tutti_status tti_ckpt_open_file(const char *path, int *fd, uint64_t *n_bytes) {
         TTI_FAULT("ckpt.open") ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     if (opened < 0 && errno != ENXIO) /* ENXIO: a socket */
-        return tti_fail(TUTTI_E_CHECKPOINT, "%s: cannot open: %s", path, strerror(errno));
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: cannot open: %s", path,
+                        errno == ELOOP ? "a symbolic link, which is not followed here; put the "
+                                         "file in its place"
+                                       : strerror(errno));
     if (opened < 0 || fstat(opened, &info) || !S_ISREG(info.st_mode)) {
         if (opened >= 0) close(opened);
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: not a regular file", path);

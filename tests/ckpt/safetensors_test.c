@@ -233,7 +233,8 @@ T_CASE(only_regular_files) {
     assert_int_equal(symlink("/dev/zero", link_path), 0);
     tti_safetensors *file;
     T_FAILS(tti_safetensors_open(path, &file), TUTTI_E_CHECKPOINT, "not a regular file");
-    T_FAILS(tti_safetensors_open(link_path, &file), TUTTI_E_CHECKPOINT, "cannot open");
+    T_FAILS(tti_safetensors_open(link_path, &file), TUTTI_E_CHECKPOINT,
+            "cannot open: a symbolic link, which is not followed here");
     T_FAILS(tti_safetensors_open("/dev/zero", &file), TUTTI_E_CHECKPOINT, "not a regular file");
     T_FAILS(tti_safetensors_open(run_dir, &file), TUTTI_E_CHECKPOINT, "not a regular file");
     T_FAILS(tti_safetensors_open("/nonexistent", &file), TUTTI_E_CHECKPOINT, "No such file");

@@ -107,6 +107,24 @@ def test_compressed_arrays():
                                                   "data.dir='np/*.npz'")
 
 
+def test_labels_that_are_no_classes():
+    """One-hot rows and numbers from 1: the messages say what to do."""
+    x = [i % 7 / 7 for i in range(60)]
+    for split in "train", "test":
+        write("odd/x_%s.npy" % split, npy("<f4", (20, 3), x))
+        write("odd/y_%s.npy" % split, npy("<i4", (20, 3), [int(i % 3 == i // 3 % 3)
+                                                           for i in range(60)]))
+    train("data.format=npy", "data.dir=odd", "run.dir=odd-run").expect(2, "y.argmax(axis=1)",
+                                                                       "train.loss=bce")
+    for split in "train", "test":
+        write("odd/y_%s.npy" % split, npy("<i4", (20,), [1 + i % 3 for i in range(20)]))
+    said = "labels begin at 1, so no sample has a class below"
+    ended = train("data.format=npy", "data.dir=odd", "run.dir=odd-run").expect(0)
+    assert ended.err.count(said) == 1, ended.err
+    ended = info("data.format=npy", "data.dir=odd").expect(0)
+    assert said in ended.out and "classes     4" in ended.out, ended.out
+
+
 def test_small_files_do_not_become_large():
     write("t.txt.gz", gzip.compress(b"a b c\n" * 700000))
     arguments = ["--text", "t.txt.gz", "data.context=16"]

@@ -115,10 +115,14 @@ static tutti_status check_logits(const tutti_value *logits, const tutti_shape *t
     full.dim[full.n_dims++] = n_classes;
     if (tti_shape_equal(shape, &flat) || tti_shape_equal(shape, &full)) return TUTTI_OK;
     char text[128], want[128], y[128];
-    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s; the labels y are %s",
+    bool rows = target->n_dims == 2 && shape->n_dims == 2 && shape->dim[0] == target->dim[0];
+    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s; the labels y are %s%s",
                     tti_type_text(&(tutti_type){TUTTI_F32, full}, want, sizeof want),
                     tti_type_text(&logits->type, text, sizeof text),
-                    tti_type_text(&(tutti_type){TUTTI_I32, *target}, y, sizeof y));
+                    tti_type_text(&(tutti_type){TUTTI_I32, *target}, y, sizeof y),
+                    rows ? "; if they are one-hot, give the numbers of the classes, such as "
+                           "y.argmax(axis=1); for several labels of a sample give train.loss=bce"
+                         : "");
 }
 
 static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_shape *shape) {
