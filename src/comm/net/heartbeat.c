@@ -4,7 +4,8 @@
  * to the first ranks of the other hosts, several times per timeout, and stores the pages that it
  * receives in memory that all ranks of its host can read.  It has a link of its own, because a rank
  * that saves, or waits in a subgroup, cannot serve the link of the whole.  If the link fails only
- * the heartbeat ends: the ranks notice the failure themselves.
+ * the heartbeat ends: the ranks notice the failure themselves.  A host that leaves sends a last
+ * report and ends its connections; the heartbeat between the others continues.
  *
  * In a sparse group it speaks with the hosts above and below its own in a tree of hosts: up go the
  * suspects of a subtree (progress.h), down those of all other ranks, so that no report grows with
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/thread.h"
 #include "comm/net/net.h"
 
@@ -213,11 +215,18 @@ static void begin_send(net_heartbeat *h, int i, bool is_last) {
 
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
 
-/* Whether the last report has been sent to every peer, and, where the link must receive to the end,
- * has arrived from every peer. */
+/* A peer that has sent its last report ends its connection, unless the link must receive to the
+ * end. */
+static bool may_be_gone(const net_heartbeat *h, const peer *p) {
+    return p->has_ended && !h->s->link->receives_to_end;
+}
+
+/* Whether the last report has been sent to every peer that waits for it, and, where the link must
+ * receive to the end, has arrived from every peer. */
 static bool is_finished(const net_heartbeat *h) {
     for (int i = 0; i < h->n_peers; i++) {
         const peer *p = &h->peers[i];
+        if (may_be_gone(h, p)) continue;
         if (!p->out->is_last || !is_done(&h->messages[2 * i + 1])) return false;
         if (h->s->link->receives_to_end && !p->has_ended) return false;
     }
@@ -236,22 +245,59 @@ static bool is_any_busy(const net_heartbeat *h) {
     return false;
 }
 
-static tutti_status move(net_heartbeat *h) {
+/* Stores the reports that have arrived; false: none has. */
+static bool take_reports(net_heartbeat *h) {
+    bool any = false;
+    for (int i = 0; i < h->n_peers; i++) {
+        if (h->peers[i].has_ended || !is_done(&h->messages[2 * i])) continue;
+        store_report(h, &h->peers[i]);
+        begin_receive(h, i);
+        any = true;
+    }
+    return any;
+}
+
+/* Gives up reports to peers that may be gone; false: there are none. */
+static bool drop_sends(net_heartbeat *h) {
+    bool any = false;
+    for (int i = 0; i < h->n_peers; i++) {
+        tti_message *out = &h->messages[2 * i + 1];
+        if (!may_be_gone(h, &h->peers[i]) || is_done(out)) continue;
+        *out = (tti_message){.peer = out->peer, .out = out->out};
+        any = true;
+    }
+    return any;
+}
+
+static tutti_status try_to_move(net_heartbeat *h) {
     const tti_link *link = h->s->link;
     int blame;
     TTI_TRY(link->post(h->wire, h->messages, 2 * h->n_peers));
     return link->test(h->wire, &blame);
 }
 
+/* Sending fails if the peer has left since the link last received from it.  Its last report lies
+ * ready then: after that has been received, the report to the peer is given up. */
+static tutti_status move(net_heartbeat *h) {
+    tutti_status st = try_to_move(h);
+    bool any = !h->s->link->receives_to_end;
+    while (st != TUTTI_OK && any) {
+        st = try_to_move(h);
+        any = take_reports(h);
+        any |= drop_sends(h);
+    }
+    return st;
+}
+
 static tutti_status beat(net_heartbeat *h, bool is_last) {
+    if (is_last && TTI_FAULT_AT("heartbeat.last", h->s->rank, -1))
+        return tti_fail(TUTTI_E_PEER, "comm: %s", strerror(errno));
     TTI_TRY(move(h));
+    (void)take_reports(h);
     for (int i = 0; i < h->n_peers; i++) {
-        peer *p = &h->peers[i];
-        if (!p->has_ended && is_done(&h->messages[2 * i])) {
-            store_report(h, p);
-            begin_receive(h, i);
-        }
-        if (is_done(&h->messages[2 * i + 1]) && !p->out->is_last) begin_send(h, i, is_last);
+        const peer *p = &h->peers[i];
+        bool is_next = is_done(&h->messages[2 * i + 1]) && !p->out->is_last;
+        if (is_next && !may_be_gone(h, p)) begin_send(h, i, is_last);
     }
     TTI_TRY(move(h));
     tti_shm_set_remote_busy(h->s->local, is_any_busy(h));
@@ -424,7 +470,9 @@ void tti_net_stop_heartbeat(net_state *s) {
         wake(h);
         pthread_join(h->thread, NULL);
     }
-    bool in_order = !s->cried && h->is_running && is_finished(h);
+    /* A rank that has not failed says so even if a peer was too slow for the last report. */
+    bool is_complete = !s->link->receives_to_end || (h->is_running && is_finished(h));
+    bool in_order = !s->cried && is_complete;
     /* In a sparse group the hosts of the tree hear why before the link ends. */
     if (s->cried && s->is_sparse && h->wire) s->link->cry(h->wire, s->said_status, s->said);
     s->link->close(h->wire, in_order);

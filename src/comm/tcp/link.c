@@ -74,11 +74,30 @@ static void linger(int fd, int64_t deadline_ns) {
     while (is_sending(fd) && tti_now_ns() < deadline_ns) tti_sleep_ms(1);
 }
 
+/* The connections of ranks that wait for this rank's first message. */
+static void take_callers(tcp_state *s) {
+    int fd, rank = -1;
+    for (; s->port && (fd = tti_tcp_port_take(s->port, &s->desc, &rank)) >= 0; rank = -1) {
+        if (tti_tcp_fd(s, rank) >= 0)
+            close(fd); /* of a call that was given up */
+        else if (tti_tcp_adopt(s, rank, fd) != TUTTI_OK)
+            tti_clear_error();
+    }
+}
+
+/* A connection that ends without this is taken for the death of this rank, also by a rank whose
+ * call was not taken yet. */
+static void say_bye(tcp_state *s) {
+    if (s->port) tti_tcp_port_end(s->port, &s->desc, TUTTI_OK, "");
+    take_callers(s);
+    for (int i = 0; i < s->n_peers; i++) (void)tti_tcp_say_bye(s->peers[i]);
+}
+
 void tti_tcp_close(void *state, bool in_order) {
     tcp_state *s = state;
     if (!s) return;
     int64_t deadline_ns = tti_now_ns() + LINGER_MS * TTI_NS_PER_MS;
-    for (int i = 0; in_order && i < s->n_peers; i++) (void)tti_tcp_say_bye(s->peers[i]);
+    if (in_order) say_bye(s);
     for (int i = 0; i < s->n_peers; i++)
         if (s->peers[i]->fd >= 0) shutdown(s->peers[i]->fd, SHUT_WR);
     for (int i = 0; i < s->n_peers; i++) {
@@ -173,23 +192,12 @@ static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
     }
 }
 
-/* The connections of ranks that wait for this rank's first message. */
-static void take_callers(tcp_state *s) {
-    int fd, rank = -1;
-    for (; s->port && (fd = tti_tcp_port_take(s->port, &s->desc, &rank)) >= 0; rank = -1) {
-        if (tti_tcp_fd(s, rank) >= 0)
-            close(fd); /* of a call that was given up */
-        else if (tti_tcp_adopt(s, rank, fd) != TUTTI_OK)
-            tti_clear_error();
-    }
-}
-
 static void tcp_cry(void *state, tutti_status status, const char *text) {
     tcp_state *s = state;
     if (s->reported == TUTTI_OK) {
         s->reported = status;
         snprintf(s->reported_text, sizeof s->reported_text, "%s", text);
-        if (s->port) tti_tcp_port_fail(s->port, &s->desc, status, text);
+        if (s->port) tti_tcp_port_end(s->port, &s->desc, status, text);
     }
     take_callers(s);
     for (int i = 0; i < s->n_peers; i++) {

@@ -25,14 +25,14 @@ typedef struct arrival {
     char job[sizeof((tcp_hello *)0)->job];
 } arrival;
 
-/* A link of this rank that has failed. */
-typedef struct failed_link {
-    struct failed_link *next;
+/* A link of this rank that has failed, or that the rank has left in order: TUTTI_OK. */
+typedef struct ended_link {
+    struct ended_link *next;
     int rank, n_ranks;
     char job[sizeof((tcp_hello *)0)->job];
     tutti_status status;
-    char text[TTI_CRY_BYTES];
-} failed_link;
+    char text[];
+} ended_link;
 
 /* The spot of a rank: the address of another spot, and a port. */
 typedef struct folded_spot {
@@ -51,8 +51,8 @@ struct tcp_port {
     _Atomic int n_owners, n_arrivals;
     pthread_mutex_t lock; /* over the lists */
     arrival *arrivals;
-    arrival *answered; /* those that heard of a failure, open so that they can read it */
-    failed_link *failed;
+    arrival *answered; /* callers of a link that has ended, open so that they can read why */
+    ended_link *ended;
 };
 
 /* ---- spots ---- */
@@ -126,14 +126,17 @@ int tti_tcp_listen_any(const tcp_place *place, int *port) {
 
 static const char *job_of(const tti_link_desc *desc) { return desc->job ? desc->job : ""; }
 
-/* With the lock held: whether a caller's link has failed, which it hears. */
-static bool answer_failed(const tcp_port *port, const arrival *a) {
-    const failed_link *f = port->failed;
-    while (f && (f->rank != a->to || f->n_ranks != a->n_ranks || strcmp(f->job, a->job) != 0))
-        f = f->next;
-    if (!f) return false;
+/* With the lock held: whether a caller's link has ended, which the caller is told. */
+static bool answer_ended(const tcp_port *port, const arrival *a) {
+    const ended_link *e = port->ended;
+    while (e && (e->rank != a->to || e->n_ranks != a->n_ranks || strcmp(e->job, a->job) != 0))
+        e = e->next;
+    if (!e) return false;
     tcp_peer caller = {.rank = a->rank, .fd = a->fd};
-    (void)tti_tcp_say_cry(&caller, f->status, f->text);
+    if (e->status == TUTTI_OK)
+        (void)tti_tcp_say_bye(&caller);
+    else
+        (void)tti_tcp_say_cry(&caller, e->status, e->text);
     shutdown(a->fd, SHUT_WR);
     return true;
 }
@@ -148,7 +151,7 @@ static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
     *a = (arrival){.fd = fd, .rank = hello->rank, .to = hello->to, .n_ranks = hello->n_ranks};
     snprintf(a->job, sizeof a->job, "%.*s", (int)sizeof a->job - 1, hello->job);
     pthread_mutex_lock(&port->lock);
-    bool is_answered = answer_failed(port, a);
+    bool is_answered = answer_ended(port, a);
     /* A rank that gave a call up and calls again is found first. */
     arrival **list = is_answered ? &port->answered : &port->arrivals;
     a->next = *list;
@@ -157,16 +160,17 @@ static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
     if (!is_answered) atomic_fetch_add(&port->n_arrivals, 1);
 }
 
-void tti_tcp_port_fail(tcp_port *port, const tti_link_desc *desc, tutti_status status,
-                       const char *text) {
-    failed_link *f = calloc(1, sizeof *f);
-    if (!f) return; /* callers wait until their time is over */
-    *f = (failed_link){.rank = desc->rank, .n_ranks = desc->n_ranks, .status = status};
-    snprintf(f->job, sizeof f->job, "%s", job_of(desc));
-    snprintf(f->text, sizeof f->text, "%s", text);
+void tti_tcp_port_end(tcp_port *port, const tti_link_desc *desc, tutti_status status,
+                      const char *text) {
+    size_t n = strlen(text) + 1;
+    ended_link *e = calloc(1, sizeof *e + n);
+    if (!e) return; /* callers wait until their time is over */
+    *e = (ended_link){.rank = desc->rank, .n_ranks = desc->n_ranks, .status = status};
+    snprintf(e->job, sizeof e->job, "%s", job_of(desc));
+    memcpy(e->text, text, n);
     pthread_mutex_lock(&port->lock);
-    f->next = port->failed;
-    port->failed = f;
+    e->next = port->ended;
+    port->ended = e;
     pthread_mutex_unlock(&port->lock);
 }
 
@@ -263,9 +267,9 @@ static void destroy(tcp_port *port) {
     }
     close_callers(port->arrivals);
     close_callers(port->answered);
-    for (failed_link *f = port->failed, *next; f; f = next) {
-        next = f->next;
-        free(f);
+    for (ended_link *e = port->ended, *next; e; e = next) {
+        next = e->next;
+        free(e);
     }
     close(port->listener);
     if (port->wake_fd >= 0) close(port->wake_fd);

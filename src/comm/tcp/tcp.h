@@ -221,9 +221,10 @@ void tti_tcp_port_close(tcp_port *port);
  * none yet.  *rank -1: any rank, which is set. */
 int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int *rank);
 
-/* The link of desc has failed: ranks that call for it from now on hear the reason. */
-void tti_tcp_port_fail(tcp_port *port, const tti_link_desc *desc, tutti_status status,
-                       const char *text);
+/* The link of desc has ended: ranks that call for it from now on receive the reason.  status
+ * TUTTI_OK: this rank has left it in order, and text is "". */
+void tti_tcp_port_end(tcp_port *port, const tti_link_desc *desc, tutti_status status,
+                      const char *text);
 
 /* ---- reach.c ---- */
 

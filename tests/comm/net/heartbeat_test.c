@@ -27,6 +27,7 @@ static const setting settings[] = {{4, "a,b,a,b", false, 1},
                                    {12, "a,b,a,b,c,d,e,f,g,h,i,j", true, 1},
                                    {12, "a,b,a,b,c,d,e,f,g,h,i,j", true, 11}};
 static const setting *now;
+static const char *more_faults = ""; /* in sparse settings: ";POINT:ACTION" */
 static tutti_comm *comms[MAX_RANKS]; /* of the whole, by rank */
 
 typedef struct hosts_case {
@@ -55,11 +56,12 @@ static const char *rank_main(int rank, int n_ranks, void *arg) {
 }
 
 static void run_on_hosts(comm_fn fn, int phase_timeout_ms) {
-    char address[64];
+    char address[64], faults[96];
     hosts_case c = {.fn = fn, .address = address, .phase_timeout_ms = phase_timeout_ms};
     snprintf(address, sizeof address, "unix:h%d-%p", getpid(), (void *)&c);
     setenv("TUTTI_TEST_HOSTS", now->hosts, 1);
-    if (now->is_sparse) T_OK(tti_fault_set("link.sparse:fail"));
+    snprintf(faults, sizeof faults, "link.sparse:fail%s", more_faults);
+    if (now->is_sparse) T_OK(tti_fault_set(faults));
     t_ranks(now->n_ranks, rank_main, &c);
     if (now->is_sparse) assert_true(tti_fault_n_fired() >= now->n_ranks);
     if (now->is_sparse) T_OK(tti_fault_set(NULL));
@@ -248,12 +250,102 @@ T_CASE(leaving_waits_for_no_rank) {
     }
 }
 
+/* Waits until comm knows, or knows no more, of a rank in a long phase, at most half a minute.
+ */
+static bool learns(tutti_comm *comm, bool is_busy) {
+    int64_t end_ns = tti_now_ns() + 30000 * TTI_NS_PER_MS;
+    while (tti_comm_find_busy(comm, NULL) != is_busy) {
+        if (tti_now_ns() >= end_ns) return false;
+        tti_sleep_ms(1);
+    }
+    return true;
+}
+
+/* Rank 11 begins or ends a phase, and ranks 1 and 3 of another host learn of it. */
+static const char *learn_of_rank_11(tutti_comm *comm, int nth, bool is_busy) {
+    if (tutti_comm_rank(comm) == 11) {
+        tti_comm_declare(comm, is_busy ? "evaluating" : NULL);
+        while (n_aware < 2 * nth) tti_sleep_ms(1);
+        return NULL;
+    }
+    bool has_learnt = learns(comm, is_busy);
+    n_aware += has_learnt ? 1 : 100; /* rank 11 does not wait for a rank that fails */
+    COMM_TRUE(has_learnt);
+    return NULL;
+}
+
+static bool stays(int rank) { return rank == 1 || rank == 3 || rank == 11; }
+
+/* Hosts leave before the others, at last that of rank 0: after seven ranks of the other hosts have
+ * ended their connections. */
+static void leave_in_turn(int rank) {
+    if (stays(rank))
+        while (n_left < 9) tti_sleep_ms(1);
+    else if (rank == 0 || rank == 2)
+        while (n_left < 7) tti_sleep_ms(1);
+}
+
+/* The hosts of ranks 1 and 11, of which one is above the other in the tree, outlast the rest. */
+static const char *outlast(tutti_comm *comm, void *arg) {
+    int rank = tutti_comm_rank(comm);
+    const char *failure = NULL;
+    tutti_comm *part;
+    (void)arg;
+    COMM_OK(tti_comm_split(comm, stays(rank), &part));
+    COMM_OK(tutti_comm_barrier(comm));
+    leave_in_turn(rank);
+    for (int i = 1; i <= 4 && stays(rank) && !failure; i++)
+        failure = learn_of_rank_11(comm, i, i % 2);
+    if (stays(rank) && !failure) COMM_OK(tutti_comm_barrier(part));
+    tutti_comm_destroy(part);
+    return failure;
+}
+
+/* A rank that leaves in order has not died, and the heartbeat between the others continues. */
+T_CASE(hosts_that_leave_stop_no_other) {
+    T_UNUSED;
+    setting both[2] = {settings[2], settings[2]};
+    both[1].is_sparse = false;
+    for (now = both; now < both + 2; now++) {
+        n_left = n_aware = 0;
+        run_on_hosts(outlast, 60000);
+    }
+}
+
+/* Rank 0 leaves while ranks 1 and 3 know of a phase of rank 11.  They know no more of it once the
+ * heartbeat of their host has ended, since rank 0 sent no last report. */
+static const char *miss_last_report(tutti_comm *comm, void *arg) {
+    int rank = tutti_comm_rank(comm);
+    tutti_comm *part;
+    (void)arg;
+    COMM_OK(tti_comm_split(comm, stays(rank), &part));
+    COMM_OK(tutti_comm_barrier(comm));
+    const char *failure = stays(rank) ? learn_of_rank_11(comm, 1, true) : NULL;
+    if (!failure) COMM_OK(tutti_comm_barrier(comm));
+    leave_in_turn(rank);
+    if (rank == 1 || rank == 3) COMM_TRUE(learns(comm, false));
+    if (stays(rank) && !failure) COMM_OK(tutti_comm_barrier(part));
+    tutti_comm_destroy(part);
+    return failure;
+}
+
+T_CASE(a_rank_without_a_last_report_has_not_died) {
+    T_UNUSED;
+    now = &settings[2];
+    n_left = n_aware = 0;
+    more_faults = ";heartbeat.last:fail@rank=0";
+    run_on_hosts(miss_last_report, 60000);
+    more_faults = "";
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_phase_on_another_host_is_waited_for),
         cmocka_unit_test(a_phase_that_takes_too_long_is_named),
         cmocka_unit_test(a_rank_that_computes_is_named),
         cmocka_unit_test(leaving_waits_for_no_rank),
+        cmocka_unit_test(hosts_that_leave_stop_no_other),
+        cmocka_unit_test(a_rank_without_a_last_report_has_not_died),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,7 +126,7 @@ T_CASE(callers_of_a_failed_link) {
     tcp_state s = {.desc = one};
     char bytes[8];
     tti_message m = {.peer = 0, .in = bytes, .n_bytes = sizeof bytes};
-    tti_tcp_port_fail(port, &part, TUTTI_E_NUMERICS, "no number");
+    tti_tcp_port_end(port, &part, TUTTI_E_NUMERICS, "no number");
     int fd = call(&place, &one), fd_other = call(&place, &other);
     expect_pair(take(port, &own, 1), fd_other);
     assert_false(is_waiting(port, &part, 1));
@@ -141,6 +141,41 @@ T_CASE(callers_of_a_failed_link) {
     close(fd);
     tti_tcp_drop_bytes(tti_tcp_peer(&s, 0));
     tti_tcp_free_peers(&s);
+    tti_tcp_port_close(port);
+}
+
+/* Waits until the connection of a caller has ended, in order. */
+static void expect_bye(int fd) {
+    tcp_state s = {.desc = desc_of(1, NULL, "a job")};
+    T_OK(tti_tcp_adopt(&s, 0, fd));
+    const tcp_peer *p = tti_tcp_peer(&s, 0);
+    for (int i = 0; i < WAIT_MS && !p->gone; i++) {
+        T_OK(tti_tcp_check(&s, false));
+        tti_sleep_ms(1);
+    }
+    T_OK(tti_tcp_check(&s, false));
+    T_FAILS(tti_tcp_check(&s, true), TUTTI_E_PEER, "rank 0, which left the group");
+    close(fd);
+    tti_tcp_drop_bytes(tti_tcp_peer(&s, 0));
+    tti_tcp_free_peers(&s);
+}
+
+/* A rank that leaves in order has not died for a rank whose call it did not take, nor for one that
+ * calls later, while another link has the port. */
+T_CASE(callers_of_a_rank_that_leaves) {
+    T_UNUSED;
+    tcp_place place;
+    tcp_port *port = open_port(&place);
+    tti_link_desc own = desc_of(0, NULL, "a job"), part = desc_of(0, NULL, "a job/1");
+    tti_link_desc one = desc_of(1, "a secret", "a job"), other = desc_of(1, "a secret", "a job/1");
+    tcp_state *s;
+    T_OK(tti_tcp_new(&own, &s));
+    s->port = tti_tcp_port_share(port);
+    int early = call(&place, &one), fd_other = call(&place, &other);
+    expect_pair(take(port, &part, 1), fd_other); /* then the earlier one is there too */
+    tti_tcp_close(s, true);
+    expect_bye(early);
+    expect_bye(call(&place, &one));
     tti_tcp_port_close(port);
 }
 
@@ -220,6 +255,7 @@ int main(void) {
         cmocka_unit_test(the_newest_call),
         cmocka_unit_test(every_caller_of_a_link),
         cmocka_unit_test(callers_of_a_failed_link),
+        cmocka_unit_test(callers_of_a_rank_that_leaves),
         cmocka_unit_test(strangers),
         cmocka_unit_test(addresses_in_tables),
         cmocka_unit_test(folded_addresses),
