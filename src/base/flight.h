@@ -65,7 +65,7 @@ tti_flight *tti_flight_of(tti_flight_memory *memory, int rank);
 
 /* How many workers an elastic run may have, set by its supervisor, and how many a user asks for;
  * 0: not set.  members: in the current group, of which n_here record in this memory; 0: the group
- * changes. */
+ * changes, or members on other hosts do not train yet. */
 typedef struct tti_flight_workers {
     int least, most, wanted, members, n_here;
     int n_per_replica; /* their numbers are multiples of it */

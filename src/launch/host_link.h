@@ -55,7 +55,8 @@ typedef struct tti_host_message {
     int32_t n_more;                       /* ASK: replicas more than there shall be, or less */
     int32_t n_starting;                   /* STATUS: workers that are loading, to join */
     int32_t is_patient;                   /* STATUS: a worker that could join waits for others */
-    int32_t reserved;
+    int32_t n_training;                   /* STATUS: members that train; PULSE: those of all hosts,
+                                             0: some do not yet */
     unsigned char nonce[32], mac[32], job[32], run[32];
     char machine[256];              /* HELLO: kernels and libraries */
     char text[TTI_HOST_TEXT_BYTES]; /* EPOCH: where rank 0 listens; HELLO: name of the host */

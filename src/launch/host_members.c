@@ -316,7 +316,7 @@ static void start(tti_supervisor *s, const tti_host_message *next, const int32_t
     tti_hosts_job(s->desc->hosts, next->epoch, m.job);
     snprintf(m.token, sizeof m.token, "%s", tti_hosts_token(s->desc->hosts));
     s->host.epoch = next->epoch;
-    s->host.joins = false;
+    s->host.joins = s->host.trains = false;
     s->host.begun_ns = now_ns();
     tti_hosts_set_members(s->desc->hosts, members);
     for (int k = 0; k < n_nodes(s); k++) /* it lives again */
@@ -345,19 +345,47 @@ static void note_leave(tti_supervisor *s, const tti_host *host) {
         tti_members_begin_change(s, -1, "the membership changes on another host");
 }
 
+/* Members of the current epoch, on all hosts, if all of them train; 0: some do not. */
+static int count_training(const tti_supervisor *s) {
+    const int32_t *members = tti_hosts_table(s->desc->hosts)->members;
+    int n = 0;
+    if (s->changes || s->host.epoch == 0) return 0;
+    for (int k = 0; k < n_nodes(s); k++) {
+        const tti_host *host = tti_hosts_get(s->desc->hosts, k);
+        bool is_own = k == own_node(s);
+        if (members[k] == 0) continue;
+        if (!is_own && (!is_fresh(host) || host->status.epoch != s->host.epoch)) return 0;
+        int n_training = is_own ? tti_members_training(s) : host->status.n_training;
+        if (n_training != members[k]) return 0;
+        n += n_training;
+    }
+    return n;
+}
+
+/* A user who has asked for other workers waits for this. */
+static void note_training(tti_supervisor *s) {
+    if (s->host.trains) return;
+    s->host.trains = true;
+    if (s->desc->on_training) s->desc->on_training(s->desc->user);
+}
+
 static void send_pulses(tti_supervisor *s) {
+    int n_training = count_training(s);
     int n_all = tti_members_on_host(s, tti_members_count(s)) + tti_host_members_elsewhere(s);
     for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (!host->link.is_open) continue;
         bool changes = s->changes && host->granted == s->host.epoch;
-        if (!tti_hosts_is_due(s->desc->hosts, host) && changes == host->said_changes) continue;
+        bool is_new = changes != host->said_changes || n_training != host->n_said_training;
+        if (!tti_hosts_is_due(s->desc->hosts, host) && !is_new) continue;
         tti_host_message m = {
             .kind = TTI_HOST_PULSE,
             .epoch = s->host.epoch,
             .changes = changes,
+            .n_training = n_training,
             .n_elsewhere = n_all - tti_members_on_host(s, host->status.n_members)};
         host->said_changes = changes;
+        host->n_said_training = n_training;
         tti_hosts_send(s->desc->hosts, host, &m);
     }
 }
@@ -454,6 +482,7 @@ static void grant(tti_supervisor *s, const census *c) {
         m.n_elsewhere = next->n_all - m.n_here;
         host->granted = m.epoch;
         host->said_changes = false;
+        host->n_said_training = 0;
         tti_hosts_send(hosts, host, &m);
         m.first_rank += m.n_here;
     }
@@ -535,6 +564,7 @@ static void lead(tti_supervisor *s) {
         return;
     }
     if (any_can_join(s)) tti_members_begin_change(s, -1, "the membership changes: a worker joins");
+    if (count_training(s) > 0) note_training(s);
     send_pulses(s);
     if (!tti_members_have_left(s) || !s->changes) return;
     tti_members_retire_parts(s);
@@ -563,6 +593,7 @@ static void send_status(tti_supervisor *s, tti_host *first) {
                           .n_spares = n_waiting(s),
                           .n_starting = tti_members_starting(s),
                           .is_patient = tti_members_are_patient(s),
+                          .n_training = tti_members_training(s),
                           .changes = s->changes && s->host.epoch > 0,
                           .is_done = s->is_done || s->stop_ns != INT64_MAX};
     tti_host_message said = s->host.said;
@@ -625,6 +656,7 @@ static void follow(tti_supervisor *s) {
     bool is_over = (m->changes && m->epoch == s->host.epoch) || next->epoch > s->host.epoch;
     if (is_over && s->host.epoch > 0) /* nothing waits for a host without members to leave */
         tti_members_begin_change(s, -1, "the membership changes on another host");
+    if (m->n_training > 0 && m->epoch == s->host.epoch && !s->changes) note_training(s);
     bool have_left = tti_members_have_left(s);
     if (have_left && s->changes) tti_members_retire_parts(s);
     bool is_next = next->epoch > s->host.epoch && first->table.n > 0;

@@ -58,6 +58,7 @@ typedef struct tti_host {
     bool is_dead;        /* it has ended, and its workers with it */
     uint64_t granted;    /* by this leader: the epoch that was sent on this connection; 0: none */
     bool said_changes;   /* in the last PULSE to it */
+    int n_said_training; /* likewise */
     int n_asked, n_more; /* of the ASKs since the last look of host_members.c; 0: there was none */
 } tti_host;
 

@@ -39,6 +39,8 @@ typedef struct start {
     int comm_fd; /* of the current group, under a number that stays */
     tti_host_file slots;
     int mirror_fd;     /* memory for the workers of an elastic run, empty at first */
+    int n_here;        /* members of the current group on this host .. */
+    int n_members;     /* .. and on all hosts */
     bool has_changed;  /* a group after the first */
     bool is_live;      /* RUN/live names this process */
     bool is_live_host; /* and so does RUN/live-host-K */
@@ -71,13 +73,21 @@ static void break_group(void *user, int rank, const char *text) {
 
 static int new_group(void *user, int n_here, int n_ranks) {
     start *s = user;
-    tti_flight_set_members(s->flight, n_here, n_ranks);
+    s->n_here = n_here;
+    s->n_members = n_ranks;
+    /* This memory does not show whether workers on other hosts train. */
+    if (!s->hosts) tti_flight_set_members(s->flight, n_here, n_ranks);
     tutti_comm_group_destroy(s->group);
     s->group = NULL;
     s->has_changed = true;
     if (s->hosts) return begin_host_epoch(s);
     if (tutti_comm_group_create(n_ranks, &s->group) != TUTTI_OK) return -1;
     return dup3(tutti_comm_group_fd(s->group), s->comm_fd, O_CLOEXEC);
+}
+
+static void note_training(void *user) {
+    const start *s = user;
+    tti_flight_set_members(s->flight, s->n_here, s->n_members);
 }
 
 static void forget_rank(void *user, int rank) {
@@ -220,6 +230,7 @@ static tutti_status run_once(const tutti_launch_desc *desc, tti_hosts *hosts, in
                                .n_respawns = desc->max_restarts,
                                .wanted = wanted,
                                .new_group = new_group,
+                               .on_training = note_training,
                                .on_lead = take_lead,
                                .on_failure = break_group,
                                .describe = describe_rank,

@@ -57,6 +57,13 @@ int tti_members_count(const tti_supervisor *s) {
     return n;
 }
 
+int tti_members_training(const tti_supervisor *s) {
+    int n = 0;
+    for (int r = 0; r < s->n_slots; r++)
+        n += s->workers[r].alive && !s->workers[r].joins && s->workers[r].trains;
+    return n;
+}
+
 int tti_members_spares(const tti_supervisor *s) {
     int n = 0;
     for (int r = 0; r < s->n_slots; r++)

@@ -109,6 +109,8 @@ void tti_worker_report_failure(uint64_t step, const char *text) {
     report(TTI_CONTROL_FAILED, step, text);
 }
 
+void tti_worker_report_training(void) { report(TTI_CONTROL_TRAINS, 0, ""); }
+
 int tti_worker_fd(const char *name) {
     int fd = number_of(name);
     return fd >= 0 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;

@@ -14,7 +14,7 @@ enum { TTI_WORDS_BYTES = 320 };
 
 /* A message of a worker on the control socket, one record each. */
 typedef struct tti_control_message {
-    uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, .._FAILED, .._EXCLUDED, .._READY */
+    uint64_t magic; /* TTI_CONTROL_MAGIC, .._NEEDED, .._FAILED, .._EXCLUDED, .._READY, .._TRAINS */
     uint64_t step;  /* steps committed so far; NEEDED: number of needed workers; FAILED: the step of
                        the failure */
     char words[TTI_WORDS_BYTES]; /* FAILED, EXCLUDED: why, cut to this; else "" */
@@ -25,6 +25,7 @@ typedef struct tti_control_message {
 #define TTI_CONTROL_FAILED UINT64_C(0x5455545449434631)   /* "TUTTICF1" */
 #define TTI_CONTROL_EXCLUDED UINT64_C(0x5455545449435831) /* "TUTTICX1" */
 #define TTI_CONTROL_READY UINT64_C(0x5455545449435231)    /* "TUTTICR1" */
+#define TTI_CONTROL_TRAINS UINT64_C(0x5455545449434731)   /* "TUTTICG1" */
 #define TTI_CONTROL_EPOCH UINT64_C(0x5455545449434531)    /* "TUTTICE1" */
 
 /* The supervisor's answer to TTI_CONTROL_READY, with the descriptor of the group (SCM_RIGHTS). */
@@ -69,6 +70,10 @@ void tti_worker_report_failure(uint64_t step, const char *text);
 /* Reports that this worker computes wrongly in an elastic run: it ends itself by a signal, and is
  * not started again. */
 void tti_worker_report_excluded(uint64_t step, const char *text);
+
+/* Reports that this worker of an elastic run has loaded what it needs and trains, until it reports
+ * that it is ready for the next epoch. */
+void tti_worker_report_training(void);
 
 /* For a worker of an elastic run that has left its group: reports that it is ready for the next
  * epoch and waits up to timeout_ms (-1: forever) for the supervisor, which waits for all members.

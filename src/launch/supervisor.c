@@ -83,6 +83,7 @@ static void note_words(tti_supervised *w, const tti_control_message *m) {
 static void note_ready(tti_supervised *w) {
     if (w->ready_ns == 0) w->ready_ns = w->joins ? tti_now_ns() : w->started_ns;
     w->is_ready = true;
+    w->trains = false;
 }
 
 static void read_control(tti_supervisor *s, tti_supervised *w) {
@@ -99,6 +100,8 @@ static void read_control(tti_supervisor *s, tti_supervised *w) {
             note_words(w, &m), w->is_excluded = true;
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_READY)
             note_ready(w);
+        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_TRAINS)
+            w->trains = true;
         else if (n == 0)
             tti_supervisor_close(&w->control);
         else if (n < 0)
@@ -355,6 +358,7 @@ tutti_status tti_supervisor_start(tti_supervisor *s, int rank, bool joins) {
                             .signal_mask = s->worker_mask};
     s->workers[rank].started_ns = tti_now_ns();
     s->workers[rank].ready_ns = 0;
+    s->workers[rank].trains = false;
     tutti_status st = start_worker(s, rank, &spawn, fds);
     free(fds);
     return st;

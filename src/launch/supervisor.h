@@ -78,6 +78,8 @@ typedef struct tti_supervisor_desc {
     /* Makes the group of an epoch of n_ranks ranks in place of the former one; its descriptor,
      * which stays the callee's, or -1 with the text set.  With min_workers. */
     int (*new_group)(void *user, int n_here, int n_ranks);
+    /* On several hosts, after new_group, when all members of the epoch train.  May be NULL. */
+    void (*on_training)(void *user);
     /* On several hosts, before each epoch that this host begins.  May be NULL. */
     void (*on_lead)(void *user);
     /* Called at least every look_ms.  May be NULL. */

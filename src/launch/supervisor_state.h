@@ -27,6 +27,7 @@ typedef struct tti_supervised {
     int64_t started_ns; /* when its process was started, .. */
     int64_t ready_ns;   /* .. and when it was first ready */
     bool is_ready;      /* waits for the next epoch */
+    bool trains;        /* has loaded what it needs in the current one */
     bool joins;         /* is not a member yet */
     bool is_dropped;    /* the user asks for fewer workers */
     bool is_excluded;   /* it computes wrongly, as reported says, and is not started again */
@@ -49,6 +50,7 @@ typedef struct tti_host_epochs {
     char *file_text;       /* .. by its last version; NULL: there was none; owned */
     int32_t *numbers;      /* room for numbers of each host (host_members.c); owned */
     bool joins;            /* the others train, and this host was in no epoch yet */
+    bool trains;           /* all members of the current epoch do, on all hosts */
     bool has_left;         /* this host has no worker, and the others continue */
     bool has_ended;        /* the others know that the run of this host has ended */
 } tti_host_epochs;
@@ -131,6 +133,8 @@ int tti_members_in_replicas(const tti_supervisor *s, int n);
 /* Gives each member its rank, from that of epoch on. */
 void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch);
 int tti_members_count(const tti_supervisor *s);
+/* Members that train: the others still load what they need in the current epoch. */
+int tti_members_training(const tti_supervisor *s);
 /* Workers that are loaded and wait for a place. */
 int tti_members_spares(const tti_supervisor *s);
 /* Whether those of them that could join wait for others that are still loading, so that one change

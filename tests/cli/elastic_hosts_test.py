@@ -60,9 +60,12 @@ class Hosts:
         """Number of workers and step of each group."""
         return [(r["workers"], r["step"]) for r in runs.records(self.folder, "start")]
 
-    def wait_for_workers(self, n):
-        runs.wait_until(lambda: os.path.exists(os.path.join(self.folder, "metrics.jsonl")) and
-                        self.starts()[-1][0] == n or self.processes[self.first].poll() is not None,
+    def wait_for_workers(self, n, since=0):
+        """since: the number of groups so far, if the last one has n workers too."""
+        def are_there():
+            starts = self.starts() if os.path.exists(self.folder + "/metrics.jsonl") else []
+            return len(starts) > since and starts[-1][0] == n
+        runs.wait_until(lambda: are_there() or self.processes[self.first].poll() is not None,
                         what="%d workers" % n)
         assert self.processes[self.first].poll() is None, self.texts()
 
@@ -241,9 +244,10 @@ def test_scaled_from_another_host():
             return sorted(shown()) == sorted(int(pid) for pid in file.read().split())
     lost = shown()
     assert len(lost) == 1, lost
+    n_groups = len(run.starts())
     run.kill_worker(1, 0)  # it is started again
     runs.wait_until(lambda: len(shown()) == 1 and shown() != lost, what="another process")
-    run.wait_for_workers(3)
+    run.wait_for_workers(3, since=n_groups)
     for n in 1, 4:
         runs.wait_until(shows_all, what="ps shows the workers of host 1")
         runs.tutti("scale", "asked", str(n)).expect(0)
@@ -262,6 +266,22 @@ def test_scaled_from_another_host():
         process.send_signal(signal.SIGTERM)
     assert run.end() == [143, 143], run.texts()
     assert not [name for name in os.listdir("asked") if name.startswith("live")]
+
+
+def test_scale_waits_for_workers_of_other_hosts():
+    """Worker 0 of host 0 is slow to begin in each group.  The command on host 1 returns once it has
+    begun, also where host 1 itself has no worker in the group."""
+    run = Hosts("late", "2,1", "train.steps=100000", "parallel.min_workers=1",
+                "parallel.max_workers=4", "run.checkpoint_every=-1", faults_of=lambda node:
+                "" if node else ";train.taken_over:delay_ms=2000@rank=0")
+    run.wait_for(10)
+    os.rename("late/live", "live of host 0")  # tutti scale finds host 1
+    for n in 1, 4:
+        runs.tutti("scale", "late", str(n)).expect(0)
+        assert run.starts()[-1][0] == n, (n, run.starts())
+    for process in run.processes:
+        process.send_signal(signal.SIGTERM)
+    assert run.end() == [143, 143], run.texts()
 
 
 def test_both_hosts_lose_a_worker():

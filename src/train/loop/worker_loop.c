@@ -761,6 +761,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     tti_phases_begin(&s.phases, "loading the model");
     tutti_status st = prepare(&s);
     if (st == TUTTI_OK) st = tti_phases_end(&s.phases);
+    if (st == TUTTI_OK && desc->carry) tti_worker_report_training();
     if (st == TUTTI_OK) st = train(&s);
     if (st == TUTTI_OK) st = finish(&s, result);
     if (st != TUTTI_OK && tti_async_leaves(s.exec, st)) {
