@@ -1,19 +1,19 @@
 /* alg_direct.c - each rank reduces one partition of the vector over all ranks, in canonical order.
  *
  * If peers' memory is visible, the owner of a partition reads every term of it in place and writes
- * the result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
- * between the two halves.  This is safe in place, because no other rank reads the owner's
- * partition.  Without a view, terms are sent, reduced, and sent back, block by
- * block. If only the ranks of one host see each other, alg_hosts.c uses two levels. */
+ * the result into every rank's dst.  Nothing is staged, each byte is moved once, and reading and
+ * writing need no barrier between them.  This also works in place, because no other rank reads the
+ * owner's partition.  If memory is not visible, terms are sent, reduced, and sent back, block by
+ * block.  If only the ranks of one host see each other, alg_hosts.c uses two levels. */
 #include <string.h>
 
 #include "comm/algorithm.h"
 
 enum { MESSAGE_BLOCK_BYTES = 1 << 20 };
 
-/* The addresses of the terms of a sum and of its result. */
+/* The addresses of the terms of a sum and of its results. */
 typedef struct places {
-    const void **srcs; /* by term */
+    const void **srcs; /* one address per term */
     char **dsts;
     int n_dsts;
 } places;
@@ -31,7 +31,7 @@ static void sum_range(const tti_work *work, const places *at, size_t first, size
     }
 }
 
-/* Pointer tables and the summing scratch, laid one after the other in the comm's scratch. */
+/* Places the pointer tables and the summing scratch one after the other in the comm's scratch. */
 static tutti_status places_init(const tti_work *work, places *at, size_t extra_bytes,
                                 void **sum_scratch, unsigned char **extra) {
     size_t n_tables = (size_t)work->order->n_terms + (size_t)tutti_comm_n_ranks(work->comm);
@@ -46,9 +46,8 @@ static tutti_status places_init(const tti_work *work, places *at, size_t extra_b
     return TUTTI_OK;
 }
 
-/* One block of a sum: elements [first, last) of the vector, which the ranks divide among
- * themselves; or, if each rank has its partition of the vector, [first, last) of every partition.
- */
+/* One block of a sum: elements [first, last) of the vector, which are divided over the ranks; or,
+ * if bounds give each rank a partition, elements [first, last) of every partition. */
 typedef struct block {
     const tti_work *work;
     size_t first, last;
@@ -76,8 +75,8 @@ static tutti_status reduce_viewed(const tti_work *work) {
     TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
     for (int t = 0; t < work->order->n_terms; t++)
         at.srcs[t] = tti_comm_view(comm, work->order->terms[t].rank, work->order->terms[t].partial);
-    if (work->bounds) at.n_dsts = 1;    /* for this rank alone */
-    for (int r = 0; r < at.n_dsts; r++) /* mine first, each rank in another order */
+    if (work->bounds) at.n_dsts = 1;    /* only this rank gets the result */
+    for (int r = 0; r < at.n_dsts; r++) /* own dst first; each rank uses another order */
         at.dsts[r] = tti_comm_view(comm, (rank + r) % n_ranks,
                                    tti_sum_order_n_partials(work->order, (rank + r) % n_ranks));
     block whole = {work, 0, work->n_elems};
@@ -142,7 +141,7 @@ static tutti_status send_recv_results(const tti_work *work, const block *b) {
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* Elements of the vector, or of the longest partition of it. */
+/* The number of elements of the vector, or of its longest partition. */
 static size_t extent(const tti_work *work) {
     size_t n = work->bounds ? 0 : work->n_elems;
     for (int r = 0; work->bounds && r < tutti_comm_n_ranks(work->comm); r++)
@@ -193,7 +192,7 @@ tutti_status tti_inline_reduce(const tti_work *work) {
     return TUTTI_OK;
 }
 
-/* Exchanges the terms of this rank's partition, block by block; work->n_elems is that of one
+/* Exchanges the terms of this rank's partition, block by block; work->n_elems is the length of one
  * partition. */
 static tutti_status scatter_by_messages(const tti_work *work) {
     tutti_comm *comm = work->comm;

@@ -1,15 +1,15 @@
 /* alg_hosts.c - reduces in two levels: inside each host through shared memory, then between hosts.
  *
  * The largest subtrees of the sum order whose terms all lie on one host ("leaves" here) are added
- * there; the rest of the order is a sum over leaves.  It is the same tree with the same additions,
- * so the bits are those of the direct algorithm, and only leaves cross between hosts: one for a
- * host with 2^k equal shares, a few otherwise, however many ranks the host has.
+ * there; the rest of the order is a sum over leaves.  The tree and its additions are those of the
+ * direct algorithm, so the bits are the same.  Only leaves are sent between hosts: one for a host
+ * with 2^k equal shares, a few otherwise, however many ranks the host has.
  *
  * Each rank owns a partition of the vector.  On every other host one rank, its agent for the
  * partition, adds the leaves and sends them; the owner adds all leaves and sends the result back;
- * owner and agents write it into the dst of every rank of their host.  A partition of a host's
- * memory is thus read and written by one rank only, which makes it safe in place.  A reduce-scatter
- * omits the way back. */
+ * owner and agents write it into the dst of every rank of their host.  So only one rank reads and
+ * writes a partition of a host's memory, and the sum also works in place.  A reduce-scatter does
+ * not send results back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@
 
 enum { HOSTS_BLOCK_BYTES = 4 << 20 };
 
-/* Terms first .. first+n_terms-1 of the order, all of one host. */
+/* Terms first .. first+n_terms-1 of the order, all on one host. */
 typedef struct leaf {
     int first, n_terms, host;
 } leaf;
@@ -26,8 +26,8 @@ typedef struct leaf {
 typedef struct levels {
     const tti_work *work;
     tutti_comm *comm;
-    tti_term *inner; /* the terms; the additions inside their leaf only */
-    tti_term *outer; /* the leaves; the additions between leaves        */
+    tti_term *inner; /* the terms, with the additions inside their leaf only */
+    tti_term *outer; /* the leaves, with the additions between leaves */
     leaf *leaves;
     int n_leaves;
     int *leaves_of; /* [n_hosts], owned */
@@ -36,10 +36,10 @@ typedef struct levels {
     /* Pointers into the comm's scratch memory: */
     const void **srcs;      /* terms of a sum */
     unsigned char **at;     /* [n_hosts]: the leaves of this rank's partition */
-    void *sum_scratch;      /* of tti_sum_block  */
+    void *sum_scratch;      /* scratch of tti_sum_block */
     unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only for f16 and bf16 */
-    unsigned char *staging; /* leaves to send, leaves that arrive, leaves of this host */
-    size_t first, n_elems;  /* the block: of the vector, or of each partition */
+    unsigned char *staging; /* leaves to send, received leaves, leaves of this host */
+    size_t first, n_elems;  /* the block: elements of the vector, or of each partition */
 } levels;
 
 bool tti_has_levels(const tutti_comm *comm) {
@@ -52,8 +52,8 @@ bool tti_hosts_can(const tti_work *work) {
 
 /* ---- the division of the order ---- */
 
-/* Sets starts[t] if a leaf begins at term t, and n_outer[t] to the additions between hosts after
- * it. */
+/* Sets starts[t] if a leaf begins at term t, and n_outer[t] to the number of additions between
+ * hosts after it. */
 static void find_leaves(const levels *l, bool *starts, int *n_outer) {
     const tti_sum_order *order = l->work->order;
     tti_sum_leaves leaves = {.starts = starts, .n_outer = n_outer};
@@ -116,7 +116,7 @@ int tti_agent(const tutti_comm *comm, int host, int owner) {
     return comm->host_ranks[first + owner % n];
 }
 
-/* The first element of a rank's partition of the block, and its length. */
+/* The first element and the length of a rank's partition of the block. */
 static size_t partition_first(const levels *l, int rank) {
     const size_t *partition = l->work->bounds ? l->work->bounds + rank : NULL;
     if (partition) return partition[0] + TTI_MIN(l->first, partition[1] - partition[0]);
@@ -130,7 +130,7 @@ static size_t partition_elems(const levels *l, int rank) {
            partition_first(l, rank);
 }
 
-/* Bytes of the leaves of a host over the partition of a rank. */
+/* Bytes of the leaves of a host for the partition of a rank. */
 static size_t leaves_bytes(const levels *l, int host, int owner) {
     return (size_t)l->leaves_of[host] * partition_elems(l, owner) * l->wide_elem;
 }
@@ -143,10 +143,10 @@ static bool acts_for(const levels *l, int owner) {
 
 /* ---- sums ---- */
 
-/* The dtype of leaves and of their sums: that of partial sums. */
+/* The dtypes of leaves and of their sums: both are the dtype of partial sums. */
 static tti_sum_dtypes carried(const levels *l) { return (tti_sum_dtypes){l->wide, l->wide}; }
 
-/* Elements first .. first+n-1 of a leaf, n <= TTI_SUM_BLOCK, in the wide dtype, into dst. */
+/* Writes elements first .. first+n-1 of a leaf, n <= TTI_SUM_BLOCK, to dst in the wide dtype. */
 static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t n,
                            unsigned char *dst) {
     const tti_work *w = l->work;
@@ -179,7 +179,7 @@ static void sum_leaves(const levels *l, int owner, unsigned char *dst) {
     }
 }
 
-/* Copies n elements at src, this rank's dst from first on, to every other rank of the host. */
+/* Copies n elements of this rank's dst, starting at first, to every other rank of the host. */
 static void distribute(const levels *l, size_t first, size_t n) {
     tutti_comm *comm = l->comm;
     const char *src = (const char *)l->work->dst + first * l->elem;
@@ -237,7 +237,7 @@ static tutti_status gather_leaves(const levels *l, unsigned char **at) {
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* Results are sent from owners to agents, and copied by both to the ranks of their hosts. */
+/* Sends results from owners to agents; both copy them to the ranks of their hosts. */
 static tutti_status gather_results(const levels *l) {
     tutti_comm *comm = l->comm;
     int n = 0;
@@ -261,7 +261,7 @@ static tutti_status gather_results(const levels *l) {
     return TUTTI_OK;
 }
 
-/* Elements of the vector, or of the longest partition of it. */
+/* The number of elements of the vector, or of its longest partition. */
 static size_t extent(const tti_work *work) {
     size_t n = work->bounds ? 0 : work->n_elems;
     for (int r = 0; work->bounds && r < work->comm->n_ranks; r++)
@@ -269,7 +269,7 @@ static size_t extent(const tti_work *work) {
     return n;
 }
 
-/* Elements of a block: of the vector, or of each partition. */
+/* The number of elements of a block of the vector, or of each partition. */
 static size_t block_elems(const levels *l) {
     size_t n = HOSTS_BLOCK_BYTES / l->elem;
     return l->work->bounds ? n / (size_t)l->comm->n_ranks : n;

@@ -1,9 +1,8 @@
-/* alg_large.c - sums over so many ranks of one host that no rank has lists of all of them.
+/* alg_large.c - sums over many ranks of one host, without a list of all ranks on any rank.
  *
  * As in alg_direct.c the owner of a range reads every term of it in place and writes the sum to the
- * ranks that need it.  But few ranks own a range, each long enough to read terms in runs, and the
- * addresses of terms are computed one after the other.  The additions are those of
- * tti_sum_order_shards. */
+ * ranks that need it.  But only a few ranks own a range, so that ranges are long, and the addresses
+ * of terms are computed one after the other.  The additions are those of tti_sum_order_shards. */
 #include <string.h>
 
 #include "comm/algorithm.h"
@@ -34,7 +33,7 @@ static void find_range(const tti_work *work, size_t *first, size_t *last) {
 static void store(const tti_work *work, const void *sum, size_t offset, size_t n_bytes) {
     tutti_comm *comm = work->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    for (int i = 0; i < (work->bounds ? 1 : n_ranks); i++) { /* each owner in another order */
+    for (int i = 0; i < (work->bounds ? 1 : n_ranks); i++) { /* each owner uses another order */
         int to = (rank + i) % n_ranks;
         char *dst = (char *)tti_comm_view(comm, to, n_partials_of(work->shard_map, to)) + offset;
         if (dst != sum) memcpy(dst, sum, n_bytes);

@@ -1,8 +1,9 @@
 /* alg_ring.c - all-reduce around a ring: W-1 steps of adding, W-1 steps of forwarding.
  *
  * Each rank communicates with two neighbours only.  The additions start at another rank for each
- * partition of the vector, so the bits depend on the number of ranks and on the division: not for
- * exact mode.  f16 and bf16 are sent as f32 until the sum is complete. */
+ * partition of the vector, so the bits depend on the number of ranks and on the partitions.
+ * Exact mode therefore cannot use this algorithm. f16 and bf16 are sent as f32 until the sum is
+ * complete. */
 #include "comm/algorithm.h"
 
 enum { RING_BLOCK_BYTES = 1 << 20 };
@@ -13,9 +14,9 @@ typedef struct ring {
     size_t first, n_elems;
     tutti_dtype wide;
     size_t elem, wide_elem;
-    char *sums;           /* the block in the wide dtype: dst itself where dtype is wide */
+    char *sums;           /* the block in the wide dtype; dst itself if dtype is wide */
     unsigned char *inbox; /* one partition, wide */
-    unsigned char *term;  /* one partition of src, wide; unused where dtype is wide */
+    unsigned char *term;  /* one partition of src, wide; unused if dtype is wide */
 } ring;
 
 static size_t partition_first(const ring *r, int partition) {
@@ -26,7 +27,7 @@ static size_t partition_elems(const ring *r, int partition) {
     return partition_first(r, partition + 1) - partition_first(r, partition);
 }
 
-/* Part of src in the wide dtype. */
+/* Returns a partition of src in the wide dtype. */
 static const void *wide_term(const ring *r, int partition) {
     const char *src =
         (const char *)r->work->bufs[0] + (r->first + partition_first(r, partition)) * r->elem;

@@ -17,12 +17,12 @@ typedef struct owner {
     size_t lo, hi; /* elements of the block */
 } owner;
 
-/* A range that goes from one owner to another and is added there. */
+/* A range that one owner sends to another, which adds it to its own. */
 typedef struct transfer {
-    int round; /* transfers of one round are done together */
-    owner to;  /* with the range */
+    int round; /* transfers of one round run together */
+    owner to;  /* the receiver, with the range */
     int from_rank, from_partial;
-    bool is_left; /* what arrives is the left operand */
+    bool is_left; /* the range sent is the left operand */
 } transfer;
 
 /* A node on the stack: its owners are owners[first .. first+n), ordered by range. */
@@ -35,7 +35,7 @@ typedef struct plan {
     int n_owners;
     transfer *transfers;
     int n_transfers, n_rounds;
-    int cap; /* of both arrays; enough by plan_create */
+    int cap; /* capacity of both arrays, set by plan_create */
 } plan;
 
 static void plan_destroy(plan *p) {
@@ -45,7 +45,7 @@ static void plan_destroy(plan *p) {
 
 static tutti_status plan_create(int n_terms, plan *p) {
     *p = (plan){0};
-    /* A level has at most n_terms owners, and twice as many transfers. */
+    /* A level has at most n_terms owners and 2 * n_terms transfers. */
     size_t cap = (size_t)n_terms * 2 * TTI_SUM_DEPTH;
     p->owners = calloc(cap, sizeof *p->owners);
     p->transfers = calloc(cap, sizeof *p->transfers);
@@ -76,7 +76,7 @@ static bool owners_alike(const owner *a, const owner *b, int n_a, int n_b) {
     return true;
 }
 
-/* Left owners keep the lower half of each range, right owners the upper. */
+/* Left owners keep the lower half of each range, right owners the upper half. */
 static void halve(plan *p, const node *a, const node *b, int round) {
     for (int i = 0; i < a->n; i++) {
         owner left = p->owners[a->first + i], right = p->owners[b->first + i];
@@ -90,7 +90,7 @@ static void halve(plan *p, const node *a, const node *b, int round) {
     }
 }
 
-/* The right owners' ranges are added at the left owners. */
+/* The left owners add the ranges of the right owners. */
 static void fold(plan *p, const node *a, const node *b, int round) {
     for (int i = 0; i < a->n; i++) {
         owner left = p->owners[a->first + i];
@@ -105,7 +105,8 @@ static void fold(plan *p, const node *a, const node *b, int round) {
     }
 }
 
-/* Runs the stack machine of order on owners instead of numbers; *result owns the sum. */
+/* Runs the stack machine of order on sets of owners instead of numbers; *result holds the owners of
+ * the sum. */
 static void plan_build(plan *p, const tti_sum_order *order, size_t n_elems, node *result) {
     node stack[TTI_SUM_DEPTH] = {{0}};
     int n = 0;
@@ -128,7 +129,7 @@ static void plan_build(plan *p, const tti_sum_order *order, size_t n_elems, node
     *result = stack[0];
 }
 
-/* The running state: one block of every partial sum of this rank, in the wide dtype. */
+/* The state during the run: one block of every partial sum of this rank, in the wide dtype. */
 typedef struct tree {
     const tti_work *work;
     plan plan;
@@ -137,8 +138,8 @@ typedef struct tree {
     size_t elem, wide_elem;
     size_t first, n_elems;        /* the block                                          */
     char *sums[TTI_MAX_PARTIALS]; /* by partial sum                                           */
-    unsigned char *inbox;         /* what arrives in a round, n_partials blocks           */
-    unsigned char *blocks;        /* the sums, where the terms themselves cannot be used */
+    unsigned char *inbox;         /* receive buffer of a round, n_partials blocks */
+    unsigned char *blocks;        /* memory of the sums if the terms may not be changed */
 } tree;
 
 static char *range_of(const tree *t, const transfer *x, int partial) {
@@ -182,7 +183,7 @@ static tutti_status run_round(const tree *t, int round) {
     return TUTTI_OK;
 }
 
-/* The elements of an owner's range that rank needs, in elements of the block. */
+/* The part of an owner's range that rank needs, in elements of the block. */
 static owner wanted(const tree *t, const owner *o, int rank) {
     const size_t *partition = t->work->bounds ? t->work->bounds + rank : NULL;
     owner want = *o;
@@ -223,7 +224,7 @@ static tutti_status gather(const tree *t) {
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* Points sums at the block of every partial sum: the terms themselves where they may be changed. */
+/* Points sums at the block of every partial sum: at the terms themselves if they may be changed. */
 static void load_block(tree *t) {
     const tti_work *w = t->work;
     for (int k = 0; k < w->n_partials; k++) {
@@ -231,7 +232,7 @@ static void load_block(tree *t) {
         if (t->wide != w->dtypes.term) {
             t->sums[k] = (char *)t->blocks + (size_t)k * TREE_BLOCK_ELEMS * t->wide_elem;
             tti_widen(w->dtypes.term, term, t->sums[k], t->n_elems);
-        } else if (w->keeps_terms) { /* one partial sum: dst is as good a place */
+        } else if (w->keeps_terms) { /* a single partial sum can use dst */
             t->sums[k] = (char *)w->dst + t->first * t->elem;
             if (t->sums[k] != term) memcpy(t->sums[k], term, t->n_elems * t->elem);
         } else {

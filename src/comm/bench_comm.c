@@ -27,7 +27,8 @@ static tutti_status reduce_once(const bench *b) {
                                  b->desc.alg);
 }
 
-/* Copies 2(n-1)/n of the vector, in pieces, because that may be more than the vector. */
+/* Copies 2(n-1)/n times the bytes of the vector, in several copies, because this may exceed the
+ * vector. */
 static tutti_status copy_once(const bench *b) {
     size_t vector = b->n_elems * sizeof(float);
     for (size_t done = 0; done < b->move_bytes; done += vector)
@@ -38,7 +39,7 @@ static tutti_status copy_once(const bench *b) {
 
 typedef tutti_status (*work_fn)(const bench *b);
 
-/* Seconds of one call on the slowest rank, in the fastest of several rounds. */
+/* Measures the seconds of one call on the slowest rank, in the fastest of several rounds. */
 static tutti_status time_work(const bench *b, work_fn work, int n_repeats, double *seconds) {
     double best = 0;
     for (int round = 0; round < N_ROUNDS; round++) {
@@ -65,7 +66,7 @@ static tutti_status find_repeats(const bench *b, work_fn work, int *n_repeats) {
     return TUTTI_OK;
 }
 
-/* Repeated sums of 0 would hide an error, so this checks one sum of the rank numbers. */
+/* Checks one sum of the rank numbers, because the timed sums of zeros would hide an error. */
 static tutti_status check_sum(const bench *b) {
     int n = tutti_comm_n_ranks(b->comm), rank = tutti_comm_rank(b->comm);
     for (size_t i = 0; i < b->n_elems; i++) b->buf[i] = (float)(rank + (int)(i % 16));
@@ -77,7 +78,8 @@ static tutti_status check_sum(const bench *b) {
                             "bench: all_reduce of %zu elements: [%zu] is %g, not %g", b->n_elems, i,
                             (double)b->buf[i], (double)want);
     }
-    memset(b->buf, 0, b->n_elems * sizeof(float)); /* zeros do not grow in many repetitions */
+    memset(b->buf, 0,
+           b->n_elems * sizeof(float)); /* sums of zeros do not overflow in many repetitions */
     return TUTTI_OK;
 }
 
@@ -187,7 +189,7 @@ static void *rank_main(void *arg) {
     if (r->status != TUTTI_OK) {
         strncpy(r->text, tutti_last_error(), sizeof r->text - 1);
         tutti_comm_group_abort(r->group, r->rank,
-                               r->text); /* the other ranks need not wait for this one */
+                               r->text); /* the other ranks must not wait for this one */
     }
     tutti_comm_destroy(comm);
     return NULL;

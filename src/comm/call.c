@@ -1,7 +1,7 @@
 /* call.c - the common steps of every communicator call, and the text of calls.
  *
- * The agreement gives every rank's call to every rank, and all ranks compare them in the same way.
- * So all get the same result and message without further communication. */
+ * The agreement gives every rank's call to every rank, and all ranks compare the calls in the same
+ * way.  So all ranks get the same result and message without further communication. */
 #include "comm/call.h"
 
 #include <inttypes.h>
@@ -108,8 +108,8 @@ int tti_comm_host_of(const tutti_comm *comm, int rank) {
     return comm->host_of ? comm->host_of[rank] : 0;
 }
 
-int tti_comm_number_of(const tutti_comm *comm, int rank) {
-    return comm->number_of ? comm->number_of[rank] : rank;
+int tti_comm_global_rank(const tutti_comm *comm, int rank) {
+    return comm->global_ranks ? comm->global_ranks[rank] : rank;
 }
 
 bool tti_comm_is_sparse(const tutti_comm *comm) {
@@ -121,8 +121,8 @@ size_t tti_comm_inline_bytes(const tutti_comm *comm) {
                                          : (size_t)TTI_INLINE_BYTES;
 }
 
-/* Counts the bytes of an agreement: a record with its payload to each rank.  In a sparse group
- * only the payload is counted, once: the first ranks of hosts send the rest. */
+/* Counts the bytes of an agreement: a record with its payload to each rank.  In a sparse group only
+ * the payload is counted, once, because only the first ranks of hosts send records. */
 static void count_agreement(tutti_comm *comm, size_t n_inline) {
     if (tti_comm_is_sparse(comm)) {
         comm->moved.inside += n_inline;
@@ -196,7 +196,9 @@ tutti_status tti_comm_check(tutti_comm *comm) {
     return comm->transport->check(comm->state);
 }
 
-tutti_status tti_comm_heard(tutti_comm *comm) { return comm->transport->heard(comm->state); }
+tutti_status tti_comm_check_reported(tutti_comm *comm) {
+    return comm->transport->check_reported(comm->state);
+}
 
 void tti_comm_describe_late(tutti_comm *comm, tti_str *out) {
     tti_str who = {0};
@@ -228,7 +230,8 @@ void tti_comm_get_hosts(const tutti_comm *comm, int *host_of) {
 void tti_comm_abort(tutti_comm *comm, const char *text) {
     char kept[8192];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
-    (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", tti_comm_number_of(comm, comm->rank), text);
+    (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", tti_comm_global_rank(comm, comm->rank),
+                   text);
     comm->transport->fail(comm->state, TUTTI_E_PEER);
     (void)tti_fail(TUTTI_E_PEER, "%s", kept);
 }

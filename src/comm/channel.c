@@ -1,6 +1,6 @@
 /* channel.c - messages over a connected socket, with areas sent after them or in shared memory.
  *
- * The socket exists on one host too: it reports the death of the peer at once, and a message
+ * The socket is also used on one host: it reports the death of the peer at once, and a message
  * through it orders the accesses of both ends to the areas. */
 #include "comm/channel.h"
 
@@ -71,7 +71,7 @@ tutti_status tti_channel_make(const tti_channel_ends *ends, const size_t *area_b
     }
     *c = (tti_channel){.fd = ends->fd, .peer = ends->peer, .timeout_ms = ends->timeout_ms};
     tti_tcp_tune(c->fd, c->timeout_ms);
-    tti_tcp_give_up_after(c->fd, c->timeout_ms + tti_tcp_resend_ms(c->fd, c->timeout_ms));
+    tti_tcp_set_user_timeout(c->fd, c->timeout_ms + tti_tcp_resend_ms(c->fd, c->timeout_ms));
     tutti_status st = lay_out(c, area_bytes, n_areas);
     if (st == TUTTI_OK) st = map_areas(c, ends->memory_fd);
     if (st != TUTTI_OK) {
@@ -103,7 +103,7 @@ void tti_channel_close(tti_channel *c) {
 
 void tti_channel_end(tti_channel *c) { shutdown(c->fd, SHUT_RDWR); }
 
-void tti_channel_deafen(tti_channel *c) { shutdown(c->fd, SHUT_RD); }
+void tti_channel_stop_receiving(tti_channel *c) { shutdown(c->fd, SHUT_RD); }
 
 void *tti_channel_area(tti_channel *c, int area) { return c->memory + c->offset[area]; }
 
@@ -119,7 +119,7 @@ static wait begin_wait(int timeout_ms) {
     return (wait){now, ends ? now + timeout_ms * TTI_NS_PER_MS : INT64_MAX, timeout_ms};
 }
 
-/* The kernel also returns ETIMEDOUT, if the other host has not answered for a long time. */
+/* The kernel also returns ETIMEDOUT if the other host has not answered for a long time. */
 static tutti_status fail_wait(const tti_channel *c, const char *what, const wait *w) {
     int error = errno;
     int64_t now = tti_now_ns();
@@ -143,7 +143,7 @@ static tutti_status send_bytes(const tti_channel *c, const void *bytes, size_t n
     return fail_wait(c, "took nothing", &w);
 }
 
-/* Receives the rest of a message whose begin has arrived. */
+/* Receives the rest of a message whose first bytes have arrived. */
 static tutti_status recv_rest(const tti_channel *c, void *bytes, size_t n_bytes) {
     wait w = begin_wait(c->timeout_ms);
     if (tti_tcp_read(c->fd, bytes, n_bytes, w.deadline_ns)) return TUTTI_OK;

@@ -30,7 +30,7 @@ enum { MAX_PLACES = 8, SECRET_BYTES = 16, READ_MS = 3000 };
 /* The root's message to all ranks. */
 typedef struct invitation {
     char name[48];  /* "unix:NAME", for ranks of its host */
-    char token[48]; /* of this start */
+    char token[48]; /* secret of this start */
     int32_t n_places, unused;
     tcp_place places[MAX_PLACES]; /* for ranks of other hosts; loopback last */
 } invitation;
@@ -40,7 +40,8 @@ typedef struct opening {
     int root;
     invitation invite;
     tti_link_desc desc;
-    int near_fd, far_fd; /* listeners; -1: none */
+    int near_fd, far_fd; /* near_fd: listener for ranks of this host; far_fd: for ranks of other
+                            hosts; -1: none */
     int *fds;            /* [n_ranks], owned */
     bool *wanted;        /* [n_ranks], owned */
     tcp_place *places;   /* [n_ranks], owned; unused entries are zero */
@@ -48,7 +49,9 @@ typedef struct opening {
 } opening;
 
 /* The number of a rank in messages. */
-static int number_of(const opening *o, int rank) { return tti_comm_number_of(o->comm, rank); }
+static int global_rank_of(const opening *o, int rank) {
+    return tti_comm_global_rank(o->comm, rank);
+}
 
 static bool is_near(const opening *o, int rank) {
     return tti_comm_host_of(o->comm, rank) == tti_comm_host_of(o->comm, o->root);
@@ -69,7 +72,7 @@ static tutti_status make_secrets(invitation *out) {
 }
 
 static tutti_status fail_listen(const opening *o) {
-    return tti_fail(TUTTI_E_IO, "channel: rank %d cannot listen: %s", number_of(o, o->root),
+    return tti_fail(TUTTI_E_IO, "channel: rank %d cannot listen: %s", global_rank_of(o, o->root),
                     strerror(errno));
 }
 
@@ -84,7 +87,7 @@ static tutti_status listen_near(opening *o) {
 }
 
 static int port_of(const tcp_place *place) {
-    struct sockaddr_in six_or_four; /* the port is at the same place in both */
+    struct sockaddr_in six_or_four; /* the port has the same offset in both */
     memcpy(&six_or_four, &place->at, sizeof six_or_four);
     return ntohs(six_or_four.sin_port);
 }
@@ -119,7 +122,7 @@ static tutti_status find_places(invitation *invite, bool six, int port) {
     return TUTTI_OK;
 }
 
-/* Listens on any port of this address; false: errno is set. */
+/* Listens on any port of this address.  False: errno is set. */
 static bool listen_at(opening *o, const void *at, size_t n_bytes, tcp_place *place) {
     *place = (tcp_place){.n_bytes = (socklen_t)n_bytes};
     memcpy(&place->at, at, n_bytes);
@@ -130,13 +133,14 @@ static bool listen_at(opening *o, const void *at, size_t n_bytes, tcp_place *pla
            getsockname(o->far_fd, (struct sockaddr *)&place->at, &place->n_bytes) == 0;
 }
 
-/* The address of this host that the link's connection to a rank uses; false: there is none. */
+/* Finds the address of this host that the link's connection to a rank uses.  False: there is
+ * none. */
 static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
     if (comm->transport != &tti_transport_tcp) return false;
     const net_state *net = comm->state;
     const tcp_state *tcp = net->wire;
     if (tcp->port) {
-        int own = tti_tcp_shown(tcp, comm->rank);
+        int own = tti_tcp_global_rank(tcp, comm->rank);
         return tti_tcp_place_of_spot(&tti_tcp_port_spots(tcp->port)[own], out) == TUTTI_OK &&
                out->at.ss_family != AF_UNIX;
     }
@@ -145,7 +149,7 @@ static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
            out->at.ss_family != AF_UNIX;
 }
 
-/* If the link has no address (MPI), listens on all addresses, or on those of IPv4 if there is no
+/* Listens on all addresses if the link has none (MPI), or on all IPv4 addresses if there is no
  * IPv6. */
 static tutti_status listen_anywhere(opening *o) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
@@ -182,7 +186,7 @@ static tutti_status admit(opening *o, bool near) {
                          near ? "unix:" : "a port of its host", o->deadline_ns);
 }
 
-/* Sends a descriptor with one byte over a Unix socket. */
+/* Sends a descriptor, with one byte of data, over a Unix socket. */
 static tutti_status pass(int fd, int memory_fd) {
     char byte = 1, room[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec part = {&byte, 1};
@@ -196,7 +200,8 @@ static tutti_status pass(int fd, int memory_fd) {
     return tti_fail(TUTTI_E_PEER, "channel: a rank left before it had received its memory");
 }
 
-/* Creates memory of n_bytes whose size is sealed; -1 with the message set. */
+/* Creates memory of n_bytes whose size is sealed.  Returns -1 with the error text set on
+ * failure. */
 static int make_memory(size_t n_bytes) {
     int fd = memfd_create("tutti-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0 &&
@@ -210,7 +215,7 @@ static int make_memory(size_t n_bytes) {
 
 static tutti_status give_channel(opening *o, int rank, const size_t *area_bytes, int n_areas,
                                  tti_channel **out) {
-    tti_channel_ends ends = {o->fds[rank], -1, number_of(o, rank), o->comm->timeout_ms};
+    tti_channel_ends ends = {o->fds[rank], -1, global_rank_of(o, rank), o->comm->timeout_ms};
     o->fds[rank] = -1;
     if (is_near(o, rank)) {
         ends.memory_fd = make_memory(tti_channel_memory_bytes(area_bytes, n_areas));
@@ -245,14 +250,14 @@ static tutti_status check_invitation(opening *o) {
         ok = invite->places[i].n_bytes <= sizeof invite->places[i].at;
     return ok ? TUTTI_OK
               : tti_fail(TUTTI_E_INTERNAL, "channel: a damaged invitation of rank %d",
-                         number_of(o, o->root));
+                         global_rank_of(o, o->root));
 }
 
 static tutti_status introduce(const opening *o, int fd) {
     int64_t deadline_ns = TTI_MIN(o->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     tcp_challenge challenge;
-    TTI_TRY(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
-    return tti_tcp_prove(&o->desc, fd, o->root, 0, &challenge, deadline_ns);
+    TTI_TRY(tti_tcp_recv_challenge(fd, deadline_ns, &challenge));
+    return tti_tcp_send_hello(&o->desc, fd, o->root, 0, &challenge, deadline_ns);
 }
 
 static tutti_status call_at(const opening *o, const tcp_place *place, int *out) {
@@ -287,12 +292,12 @@ static tutti_status call_first(const opening *o, int *fd) {
         if (st != TUTTI_OK) tti_sleep_ms(TCP_RETRY_MS);
     } while (st != TUTTI_OK && tti_now_ns() < o->deadline_ns);
     if (st != TUTTI_OK)
-        tti_fail_context("channel: rank %d cannot reach rank %d ", number_of(o, o->comm->rank),
-                         number_of(o, o->root));
+        tti_fail_context("channel: rank %d cannot reach rank %d ", global_rank_of(o, o->comm->rank),
+                         global_rank_of(o, o->root));
     return st;
 }
 
-/* Receives the descriptor that the root sends; -1 with the message set. */
+/* Receives the descriptor that the root sends.  Returns -1 with the error text set on failure. */
 static int alloc_memory(const opening *o, int fd, size_t n_bytes) {
     char byte, room[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec part = {&byte, 1};
@@ -310,13 +315,13 @@ static int alloc_memory(const opening *o, int fd, size_t n_bytes) {
         return memory_fd;
     if (memory_fd >= 0) close(memory_fd);
     (void)tti_fail(TUTTI_E_PEER, "channel: rank %d passed no memory to rank %d",
-                   number_of(o, o->root), number_of(o, o->comm->rank));
+                   global_rank_of(o, o->root), global_rank_of(o, o->comm->rank));
     return -1;
 }
 
 static tutti_status take_channel(opening *o, const size_t *area_bytes, int n_areas,
                                  tti_channel **out) {
-    tti_channel_ends ends = {-1, -1, number_of(o, o->root), o->comm->timeout_ms};
+    tti_channel_ends ends = {-1, -1, global_rank_of(o, o->root), o->comm->timeout_ms};
     TTI_TRY(call_first(o, &ends.fd));
     if (is_near(o, o->comm->rank)) {
         size_t n_bytes = tti_channel_memory_bytes(area_bytes, n_areas);

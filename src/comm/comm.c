@@ -1,8 +1,8 @@
 /* comm.c - communicators: joining, memory, barrier, and the reductions with their choice of an
  * algorithm.  Calls that only move bytes are in move.c, the sum over shards in shards.c.
  *
- * No bytes move here.  To add a transport: write comm/NAME/ with one tti_transport and list it
- * here. */
+ * This file moves no bytes.  To add a transport: write comm/NAME/ with one tti_transport and list
+ * it here. */
 #include "tutti/comm.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "comm/call.h"
 
-/* In order of preference: a desc without a transport gets the first that can serve it. */
+/* In order of preference: a desc that names no transport uses the first one that can serve it. */
 static const tti_transport *const transports[] = {&tti_transport_shm, &tti_transport_tcp,
                                                   &tti_transport_openmpi, &tti_transport_mpich};
 
@@ -61,7 +61,7 @@ static tutti_status check_desc(const tutti_comm_desc *desc) {
     return TUTTI_OK;
 }
 
-/* The rest of creation; the caller destroys comm if this fails. */
+/* Completes the creation of comm; the caller destroys comm if this fails. */
 static tutti_status join(tutti_comm *comm, tutti_comm_desc *desc) {
     if (!desc->group && desc->n_ranks == 1) {
         TTI_TRY(tutti_comm_group_create(1, &comm->own_group));
@@ -82,7 +82,8 @@ tutti_status tti_comm_find_hosts(tutti_comm *comm) {
     comm->host_first = calloc((size_t)comm->n_hosts + 2, sizeof *comm->host_first);
     if (!comm->host_ranks || !comm->host_first)
         return tti_fail(TUTTI_E_NOMEM, "comm_create: %d ranks", comm->n_ranks);
-    /* Counted two entries ahead, so that after the sums each entry is the start of its host. */
+    /* Counts ranks two entries ahead, so that after the prefix sums each entry is the start of its
+     * host. */
     for (int r = 0; r < comm->n_ranks; r++) comm->host_first[comm->host_of[r] + 2]++;
     for (int h = 1; h < comm->n_hosts; h++) comm->host_first[h + 1] += comm->host_first[h];
     for (int r = 0; r < comm->n_ranks; r++)
@@ -122,7 +123,7 @@ void tutti_comm_destroy(tutti_comm *comm) {
     tti_commons_fini(&comm->commons);
     tutti_comm_group_destroy(comm->own_group);
     free(comm->scratch);
-    free(comm->number_of);
+    free(comm->global_ranks);
     free(comm->host_of);
     free(comm->host_ranks);
     free(comm->host_first);
@@ -180,9 +181,8 @@ static tutti_status reduce_in_agreement(tti_work *work, tti_offer *offer) {
     return TUTTI_OK;
 }
 
-/* Adds inside the agreement, along the tree by which the ranks of a large group agree.  The term
- * buffer, which the compiler clears, is in a separate function because small groups do not need
- * it. */
+/* Adds inside the agreement, along the tree on which the ranks of a large group agree.  This is a
+ * separate function because the compiler clears the term buffer, which small groups do not need. */
 tutti_status tti_agreement_reduce(tti_work *work, tti_offer *offer, bool *done) {
     *done = sums_in_agreement(work);
     return *done ? reduce_in_agreement(work, offer) : TUTTI_OK;
@@ -195,7 +195,7 @@ static tutti_status run_reduce(const tti_work *work, tutti_comm_alg alg) {
     return tti_direct_reduce(work);
 }
 
-/* A tree over the ranks is a tree over their subtrees. */
+/* The tree over the ranks equals the upper part of a tree over their subtrees. */
 static tutti_status reduce_large(tti_work *work) {
     tti_shard_map shard_map;
     tti_shard_map_subtrees(work->comm->n_ranks, &shard_map);

@@ -1,4 +1,5 @@
-/* common.c - a list of shared objects under one lock, which is held while an object is created. */
+/* common.c - a list of shared objects.  Its lock is held while an object is created, so that each
+ * object is created once. */
 #include "comm/common.h"
 
 #include <stdlib.h>

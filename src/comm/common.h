@@ -16,9 +16,9 @@ typedef struct tti_common_desc {
     const void *user; /* argument of make */
 } tti_common_desc;
 
-/* Returns the object of this kind and key; the first rank of a process that asks creates it.  It is
- * borrowed: it is destroyed with the group of comm, or with comm if ranks have no group.  Not
- * collective. */
+/* Returns the object of this kind and key; the first call in a process creates it.  The object is
+ * borrowed: it is destroyed with the group of comm, or with comm if the ranks have no group.  Not
+ * collective; any thread.  Fails as desc->make fails, or with TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_comm_common(tutti_comm *comm, const tti_common_desc *desc,
                                              const void **out);
 

@@ -1,4 +1,4 @@
-/* conclude.c - implements conclude.h by one agreement, whose payloads are the ranks' bytes. */
+/* conclude.c - implements conclude.h with one agreement, whose payloads are the ranks' bytes. */
 #include "comm/conclude.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static tutti_status run(tutti_comm *comm, const tti_conclusion *c) {
     return TUTTI_OK;
 }
 
-/* For more bytes per rank than an agreement can include. */
+/* Fallback if the bytes of a rank do not fit into the payload of an agreement: gathers them. */
 static tutti_status conclude_gathered(tutti_comm *comm, const tti_conclusion *c) {
     int n_ranks = tutti_comm_n_ranks(comm);
     char *all = calloc((size_t)n_ranks, c->n_bytes);

@@ -1,7 +1,7 @@
 /* conclude.h - reduces a few bytes of every rank to one result, which all ranks get.
  *
- * With many ranks on one host only rank 0 reads the bytes of all ranks, while the others wait. So a
- * rank needs no memory for the values of others, and the call costs no more than a barrier. */
+ * With many ranks on one host only rank 0 reads the bytes of all ranks, while the others wait.  So
+ * the other ranks need no memory for these bytes, and the call costs no more than a barrier. */
 #ifndef TTI_COMM_CONCLUDE_H
 #define TTI_COMM_CONCLUDE_H
 
@@ -10,7 +10,7 @@
 enum { TTI_CONCLUDE_BYTES = 4096 };
 
 typedef struct tti_conclusion {
-    const void *mine; /* [n_bytes], equal on every rank; at most TTI_CONCLUDE_BYTES */
+    const void *mine; /* [n_bytes]; n_bytes is equal on every rank, at most TTI_CONCLUDE_BYTES */
     size_t n_bytes;
     void *result; /* [n_result], equal on every rank afterwards; at most TTI_CONCLUDE_BYTES */
     size_t n_result;

@@ -1,9 +1,9 @@
 /* culprit.c - finds the rank that the others wait for in the progress pages of all ranks, and
- * describes what it is doing.  A page is the only report of a dead or hanging rank. */
+ * describes what it is doing.  The page is all that remains of a dead or hanging rank. */
 #include "base/clock.h"
 #include "comm/progress.h"
 
-/* A higher value means that the others more likely wait for this rank. */
+/* A higher value means that the other ranks are more likely to wait for this rank. */
 static int suspicion(const tti_progress *p) {
     if (p->left) return 0;
     if (!p->joined) return 4;
@@ -34,17 +34,18 @@ bool tti_progress_is_busier(const tti_progress *page, const tti_progress *than) 
     return is_busy && (!than || page->since_ns < than->since_ns);
 }
 
-static void describe_busy(const tti_progress *page, int shown, tti_str *what) {
-    if (what) tti_str_printf(what, "rank %d ", shown);
+static void describe_busy(const tti_progress *page, int global_rank, tti_str *what) {
+    if (what) tti_str_printf(what, "rank %d ", global_rank);
     if (what) tti_progress_describe(page, what);
 }
 
-bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, tti_str *what) {
+bool tti_progress_find_busy(const tti_progress *pages, const int *global_ranks, int n,
+                            tti_str *what) {
     int found = -1;
     for (int r = 0; r < n; r++)
         if (tti_progress_is_busier(&pages[r], found < 0 ? NULL : &pages[found])) found = r;
     if (found < 0) return false;
-    describe_busy(&pages[found], shown[found], what);
+    describe_busy(&pages[found], global_ranks[found], what);
     return true;
 }
 
@@ -92,7 +93,7 @@ void tti_suspects_merge(tti_suspects *s, const tti_suspects *more) {
 
 int tti_suspects_find_culprit(const tti_suspects *s) { return s->any_waits ? s->culprit : -1; }
 
-bool tti_suspects_find_busy(const tti_suspects *s, int shown, tti_str *what) {
-    if (s->busiest >= 0) describe_busy(&s->busiest_page, shown, what);
+bool tti_suspects_find_busy(const tti_suspects *s, int global_rank, tti_str *what) {
+    if (s->busiest >= 0) describe_busy(&s->busiest_page, global_rank, what);
     return s->busiest >= 0;
 }

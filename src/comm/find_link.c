@@ -58,7 +58,7 @@ static tutti_status find_module(const char *name, const tti_link **out) {
 
 tutti_status tti_link_find(const char *name, const tti_link **out) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static const tti_link *mpi; /* two implementations do not fit into one process */
+    static const tti_link *mpi; /* static: one process can load only one MPI implementation */
     *out = NULL;
     if (strcmp(name, "tcp") == 0) {
         *out = &tti_link_tcp;

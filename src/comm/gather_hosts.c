@@ -1,14 +1,15 @@
 /* gather_hosts.c - an all-gather in two levels, inside hosts and between them.
  *
- * On every other host one rank, the owner's agent, receives a partition for all ranks of its host:
- * into the stage, memory that the host shares, from which each rank copies what it needs.  So a
- * partition crosses to a host once, however many ranks it has.  Partitions of ranks of the same
- * host are read in place. */
+ * On every other host one rank, the owner's agent, receives a partition for all ranks of its host.
+ * It receives into the stage, which is shared memory of the host, and each rank copies the
+ * partition from there.  So a partition is sent once to each host, however many ranks the host has.
+ * Partitions of ranks of the same host are read in place. */
 #include <string.h>
 
 #include "comm/algorithm.h"
 
-/* The stage of this rank's host: the rank that receives each rank's partition, and its offset. */
+/* The stage of this rank's host: for each rank's partition, the rank that receives it and its
+ * slot. */
 typedef struct stages {
     tutti_comm *comm;
     const tti_partitions_desc *desc;
@@ -18,8 +19,8 @@ typedef struct stages {
     int *n_taken;             /* [n_ranks]: scratch */
 } stages;
 
-/* Assigns a receiving rank to each partition on a host; returns the largest number of partitions of
- * one rank. */
+/* Assigns a receiving rank to each partition on a host.  Returns the largest number of partitions
+ * that one rank receives. */
 static int list_takers(const stages *s, int host) {
     const tutti_comm *comm = s->comm;
     int *taker = s->taker, *slot = s->slot, *n_taken = s->n_taken, most = 0;
@@ -48,8 +49,8 @@ static tutti_status plan(tutti_comm *comm, const tti_partitions_desc *desc, stag
     return TUTTI_OK;
 }
 
-/* A block of the partition of a rank: its offset in src and in the dst of all ranks, and its
- * bytes. */
+/* A block of the partition of a rank: its offset in src, its offset in the dst of all ranks, and
+ * its bytes. */
 typedef struct range {
     size_t from, at, n_bytes;
 } range;
@@ -117,7 +118,7 @@ tutti_status tti_hosts_gather(tutti_comm *comm, const tti_partitions_desc *desc)
             TTI_TRY(comm->transport->near_barrier(comm->state));
             take(&s, g, first);
             TTI_TRY(comm->transport->near_barrier(
-                comm->state)); /* the stage may be overwritten after this */
+                comm->state)); /* afterwards the stage may be overwritten */
         }
     }
     return TUTTI_OK;

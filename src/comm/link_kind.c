@@ -1,6 +1,5 @@
-/* link_kind.c - which links are sparse.  A file of its own, so that the fault point has an effect:
- * tests link sources with fault points that were compiled with them, and headers are not among
- * these. */
+/* link_kind.c - decides which links are sparse.  This is a separate source file, not an inline
+ * function, because tests replace only source files with versions that have fault points. */
 #include "base/fault.h"
 #include "comm/link.h"
 

@@ -1,8 +1,8 @@
 /* local_sum.c - vectorised sums, minima and maxima of arrays, and the f16/bf16 conversions.
  *
- * Every loop is elementwise, so wider vectors change no bits; each kernel is compiled once for the
- * baseline and once for AVX2, and chosen by the CPU at run time.  Terms are never copied: the stack
- * of tti_sum_block holds pointers, and only sums are stored in blocks. */
+ * Every loop is elementwise, so wider vectors change no bits.  Each kernel is compiled for the
+ * baseline and for AVX2; the CPU decides at run time which one is used.  Terms are never copied:
+ * the stack of tti_sum_block holds pointers, and only sums are stored in blocks. */
 #include "comm/local_sum.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
-#define NO_ALIAS _Pragma("GCC ivdep") /* dst may be a or b, but then element for element */
+#define NO_ALIAS _Pragma("GCC ivdep") /* dst may be a or b, but only with the same index */
 #else
 #define NO_ALIAS
 #endif
@@ -38,7 +38,7 @@ INLINE uint32_t bits_of_float(float x) {
     return bits;
 }
 
-/* To bf16, nearest even; NaN stays NaN, and infinities stay infinite. */
+/* Rounds to bf16, nearest even; NaN stays NaN, and infinities stay infinite. */
 INLINE uint16_t f32_to_bf16(float x) {
     uint32_t bits = bits_of_float(x);
     uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
@@ -56,7 +56,7 @@ typedef void (*convert_fn)(const void *src, void *dst, size_t n_elems);
 #define MIN_OF(T, x, y) ((x) < (y) || (x) != (x) ? (x) : (y))
 #define MAX_OF(T, x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
 
-/* One kernel: name_base and, with AVX2, name_wide. */
+/* Defines one kernel: name_base and, with AVX2, name_wide. */
 #define COMBINE(name, T, EXPR)                                                              \
     INLINE void name##_body(T *dst, const T *a, const T *b, size_t n_elems) {               \
         NO_ALIAS                                                                            \
@@ -85,7 +85,7 @@ COMBINE(sum_u8, uint8_t, ADD_INT)
 COMBINE(min_u8, uint8_t, MIN_OF)
 COMBINE(max_u8, uint8_t, MAX_OF)
 
-/* Sums of two values of bf16, which are rounded: in 16 bits, and as values of f32. */
+/* Rounded sums of two bf16 values: stored in 16 bits, and stored as f32. */
 #define ADD_BF16(T, x, y) f32_to_bf16(bf16_to_f32(x) + bf16_to_f32(y))
 #define ADD_ROUNDED(T, x, y) bf16_to_f32(f32_to_bf16((x) + (y)))
 
@@ -111,7 +111,8 @@ static int variant(void) {
 #endif
 }
 
-/* Branch-free, and through normal numbers only, so that flush-to-zero modes change nothing. */
+/* Branch-free.  All intermediate values are normal numbers, so that flush-to-zero modes do not
+ * change the result. */
 INLINE float f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7FFFu) << 13;
     uint32_t normal = magnitude + (112u << 23);
@@ -179,7 +180,8 @@ void tti_narrow(tutti_dtype dtype, const void *src, void *dst, size_t n_elems) {
         memmove(dst, src, n_elems * tutti_dtype_bytes(dtype));
 }
 
-/* A block is converted outside, so that what it overwrites has been read. */
+/* Converts each block in a separate buffer, because writing it may overwrite values that were not
+ * read yet. */
 void tti_narrow_in_place(tutti_dtype dtype, float *x, size_t n_elems) {
     uint16_t block[TTI_SUM_BLOCK];
     for (size_t i = 0; i < n_elems; i += TTI_SUM_BLOCK) {

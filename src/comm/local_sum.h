@@ -4,7 +4,7 @@
  * and MAX give NaN if either is NaN. The bits do not depend on the instruction set.
  *
  * Sums of gradients may also be rounded to bf16 after each addition, so that every partial sum has
- * 16 bits: each term and each sum is bf16, and each addition is made in f32. */
+ * 16 bits: each term and each sum is bf16, and each addition is computed in f32. */
 #ifndef TTI_COMM_LOCAL_SUM_H
 #define TTI_COMM_LOCAL_SUM_H
 
@@ -24,18 +24,19 @@ void tti_combine(tutti_dtype wide, tutti_reduce_op op, void *dst, const void *a,
 void tti_widen(tutti_dtype dtype, const void *src, void *dst, size_t n_elems);
 void tti_narrow(tutti_dtype dtype, const void *src, void *dst, size_t n_elems);
 
-/* The same conversions where the 16-bit values lie at the beginning of the f32 array's memory:
- * n_elems values at x become n_elems 16-bit values at x; 16-bit values first .. last-1 at x become
- * the f32 elements first .. last-1 of x, and the 16-bit values before first stay. */
+/* The same conversions in place; the 16-bit values occupy the beginning of the f32 array's memory.
+ * tti_narrow_in_place turns the n_elems f32 values at x into n_elems 16-bit values at x.
+ * tti_widen_in_place turns the 16-bit values first .. last-1 at x into the f32 elements first ..
+ * last-1 of x, and keeps the 16-bit values before first. */
 void tti_narrow_in_place(tutti_dtype dtype, float *x, size_t n_elems);
 void tti_widen_in_place(tutti_dtype dtype, float *x, size_t first, size_t last);
 
-/* Bytes of scratch for tti_sum_block: a stack of blocks and one for the result. */
+/* Bytes of scratch for tti_sum_block: a stack of blocks and one block for the result. */
 size_t tti_sum_scratch_bytes(void);
 
-/* The dtypes of a sum: of its terms and result, and of additions. sum: wide_dtype(term), or bf16 to
- * round each partial sum; then the op is SUM, and term is bf16, or f32 with values that fit
- * bf16. */
+/* The dtypes of a sum. term: of the terms and the result. sum: of the additions, either
+ * tti_wide_dtype(term), or bf16 to round each partial sum.  With bf16 the op must be SUM, and term
+ * bf16, or f32 with values that bf16 can represent. */
 typedef struct tti_sum_dtypes {
     tutti_dtype term, sum;
 } tti_sum_dtypes;
@@ -56,14 +57,14 @@ typedef struct tti_adder {
     int n;
 } tti_adder;
 
-/* scratch: tti_sum_scratch_bytes, used until tti_adder_end. */
+/* scratch: tti_sum_scratch_bytes() bytes, used until tti_adder_end. */
 tti_adder tti_adder_begin(tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems, void *scratch);
 
-/* Adds the next term, which is read until tti_adder_end, and does the additions that follow it
- * (sum_order.h). */
+/* Pushes the next term, then performs the n_adds additions that follow it (sum_order.h).  The term
+ * must stay valid until tti_adder_end. */
 void tti_adder_add(tti_adder *adder, const void *term, int n_adds);
 
-/* The result in dtypes.term: in scratch, or the term itself if it is alone. */
+/* Returns the result in dtypes.term: in scratch, or the term itself if there is only one. */
 const void *tti_adder_end(tti_adder *adder);
 
 /* Adds the terms of order, whose n_elems <= TTI_SUM_BLOCK elements start at srcs[i] + offset_bytes.

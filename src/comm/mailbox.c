@@ -1,9 +1,9 @@
 /* mailbox.c - a state word in front of each slot, on which both sides wait.
  *
- * All slots lie in one piece of symmetric memory per rank, so their addresses can be computed.  The
- * word is a futex shared by processes; a waiter checks the group's failure and its deadline between
- * slices of sleep, so every wait ends.  A sender to a slot of another host has a copy of the slot
- * and its word, which the proxy thread keeps up to date (proxy.h). */
+ * All slots of a rank are in one allocation of symmetric memory, so their addresses can be
+ * computed.  The word is a futex shared by processes.  A waiter sleeps in slices and checks the
+ * group's failure and its deadline between them, so every wait ends.  A sender to a slot on another
+ * host has a copy of the slot and its word, which the proxy thread keeps up to date (proxy.h). */
 #include "comm/mailbox.h"
 
 #include <linux/futex.h>
@@ -25,10 +25,10 @@ struct tti_mailbox {
     tti_slot *slots;
     int n_slots;
     void *own;               /* owned by the communicator */
-    size_t own_bytes, n_own; /* own_bytes: including copies; n_own: slots of own */
+    size_t own_bytes, n_own; /* own_bytes includes the copies; n_own: number of slots in own */
     char *copies;            /* copies of slots on other hosts that this rank fills */
-    tti_proxy *proxy;        /* NULL: on one host */
-    int *shown;              /* [n_ranks]: number of rank i in messages; NULL: i */
+    tti_proxy *proxy;        /* NULL: all ranks are on one host */
+    int *global_ranks;       /* [n_ranks]: number of rank i in messages; NULL: i */
 };
 
 size_t tti_mailbox_room(size_t n_bytes) {
@@ -84,7 +84,7 @@ static tutti_status make_copies(tti_mailbox *box) {
     return TUTTI_OK;
 }
 
-/* Each rank publishes the address of its memory to the other ranks of its host. */
+/* Publishes the address of this rank's memory to the other ranks of its host. */
 static tutti_status find_memory(tti_mailbox *box, void *own, size_t n_bytes, const size_t *offset) {
     tutti_comm *comm = box->comm;
     bool direct = false;
@@ -143,19 +143,19 @@ void tti_mailbox_destroy(tti_mailbox *box) {
     if (!box) return;
     tti_proxy_destroy(box->proxy);
     free(box->copies);
-    free(box->shown);
+    free(box->global_ranks);
     free(box->slots);
     free(box);
 }
 
-void tti_mailbox_show_as(tti_mailbox *box, const int *shown) {
-    size_t n_bytes = (size_t)box->comm->n_ranks * sizeof *shown;
-    if (!box->shown) box->shown = malloc(n_bytes);
-    if (box->shown) memcpy(box->shown, shown, n_bytes);
+void tti_mailbox_set_global_ranks(tti_mailbox *box, const int *global_ranks) {
+    size_t n_bytes = (size_t)box->comm->n_ranks * sizeof *global_ranks;
+    if (!box->global_ranks) box->global_ranks = malloc(n_bytes);
+    if (box->global_ranks) memcpy(box->global_ranks, global_ranks, n_bytes);
 }
 
 static int shown_as(const tti_mailbox *box, int rank) {
-    return box->shown ? box->shown[rank] : rank;
+    return box->global_ranks ? box->global_ranks[rank] : rank;
 }
 
 size_t tti_mailbox_bytes(const tti_mailbox *box) { return box->own_bytes; }
@@ -171,7 +171,8 @@ static void relax(void) {
 #endif
 }
 
-/* The user of comm uses its link.  Over hosts the proxy thread listens to its own link. */
+/* Checks for failures.  Over several hosts the proxy thread receives failures on its own link,
+ * because comm's link belongs to the thread that uses comm. */
 static tutti_status check(const tti_mailbox *box) {
     if (box->proxy) return tti_proxy_check(box->proxy);
     return box->comm->transport->check(box->comm->state);
@@ -207,7 +208,7 @@ static tutti_status sleep_until(const tti_mailbox *box, int index, uint32_t want
         struct timespec slice = {.tv_nsec = SLICE_NS};
         (void)TTI_FAULT_AT("mailbox.wait", box->comm->rank, -1);
         tutti_status st = check(box);
-        /* The rank that filled the slot last may have left since. */
+        /* If the state is as wanted, the slot is usable although the rank that set it has left. */
         if (st != TUTTI_OK && tti_slot_get(slot) != wanted) return st;
         syscall(SYS_futex, slot->memory, FUTEX_WAIT,
                 wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);

@@ -1,4 +1,5 @@
-/* mailbox.h - buffer slots for point-to-point messages: one rank writes, another reads in place.
+/* mailbox.h - buffer slots for point-to-point messages: one rank writes a slot, another reads it in
+ * place.
  *
  * Unlike send and recv, the ranks do not agree on each message: a slot is empty or full, the writer
  * waits for empty, the reader for full, and both may use other slots meanwhile.  On one host the
@@ -18,30 +19,31 @@ typedef struct tti_mailbox_slot {
     int from;
 } tti_mailbox_slot;
 
-/* Creates a mailbox with equal slots [n_slots] on every rank, n_ranks >= 2. Collective. comm is
- * borrowed, owns the memory and must outlive the mailbox.  On success *out is owned by the
+/* Creates a mailbox; slots [n_slots] must be equal on every rank, n_ranks >= 2.  Collective. comm
+ * is borrowed, owns the memory and must outlive the mailbox.  On success *out is owned by the
  * caller. */
 TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mailbox_slot *slots,
                                                 int n_slots, tti_mailbox **out);
 void tti_mailbox_destroy(tti_mailbox *box);
 
-/* Sets the numbers of the ranks of comm in messages, [n_ranks]: for a subgroup, their ranks in the
- * whole group.  If out of memory, messages keep the numbers of comm. */
-void tti_mailbox_show_as(tti_mailbox *box, const int *shown);
+/* Sets the rank numbers that error messages use, [n_ranks]: for a subgroup, the ranks in the whole
+ * group.  If out of memory, messages keep the numbers of comm. */
+void tti_mailbox_set_global_ranks(tti_mailbox *box, const int *global_ranks);
 
 /* Bytes of this rank's own slots, and of its copies of slots on other hosts. */
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 
-/* Bytes that a slot for n_bytes takes. */
+/* Bytes of memory that a slot for n_bytes needs. */
 size_t tti_mailbox_room(size_t n_bytes);
 
 /* The memory of this rank's own slots, which a device may pin; fills *n_bytes. */
 void *tti_mailbox_memory(const tti_mailbox *box, size_t *n_bytes);
 
-/* Several threads may call the following functions concurrently, each for its own slots.  They fail
- * if the comm's group fails, if one of its ranks has left, or with TUTTI_E_TIMEOUT. */
+/* Several threads may call the following functions concurrently, each for its own slots.  Waits
+ * fail if the comm's group fails, with TUTTI_E_PEER if one of its ranks has left, or with
+ * TUTTI_E_TIMEOUT. */
 
-/* Waits until the slot is empty and fills it with as many bytes as it was created with. */
+/* Waits until the slot is empty, then copies data, as many bytes as the slot has, into it. */
 TUTTI_NODISCARD tutti_status tti_mailbox_put(tti_mailbox *box, int slot, const void *data);
 
 /* True if a slot of this rank is full: then wait returns at once. */

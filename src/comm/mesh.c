@@ -1,4 +1,4 @@
-/* mesh.c - the grid's arithmetic, and a communicator for each of its axes. */
+/* mesh.c - index arithmetic of the mesh, and a communicator for each of its axes. */
 #include "comm/mesh.h"
 
 #include "base/error.h"

@@ -2,15 +2,15 @@
  *
  *   rank = (data * n_stages + stage) * n_tensor + tensor
  *
- * Neighbours on the tensor axis, which communicate most, are neighbours in rank.  Ranks with one
- * data index hold one copy of the model together: the model group.  Ranks with one stage and tensor
- * index hold the same part of it and divide the batch: the data group. */
+ * Neighbours on the tensor axis, which communicate most, are neighbours in rank.  Ranks with the
+ * same data index together hold one copy of the model: the model group.  Ranks with the same stage
+ * and tensor index hold the same part of the model and divide the batch: the data group. */
 #ifndef TTI_COMM_MESH_H
 #define TTI_COMM_MESH_H
 
 #include "tutti/comm.h"
 
-/* A place in the grid, or its extents. */
+/* A position in the grid, or the extents of the grid. */
 typedef struct tti_mesh_at {
     int data, stage, tensor;
 } tti_mesh_at;
@@ -26,7 +26,8 @@ typedef struct tti_mesh {
     tutti_comm *model;    /* same data index; rank: stage * size.tensor + tensor */
 } tti_mesh;
 
-/* The grid of n_ranks with n_stages and n_tensor; false: n_ranks is not a multiple of them. */
+/* Computes the grid of n_ranks with n_stages and n_tensor.  False: n_ranks is not a multiple of
+ * n_stages * n_tensor. */
 bool tti_mesh_shape(int n_ranks, int n_stages, int n_tensor, tti_mesh_at *size);
 
 int tti_mesh_rank(const tti_mesh_at *size, const tti_mesh_at *at);
@@ -36,9 +37,9 @@ tti_mesh_at tti_mesh_at_rank(const tti_mesh_at *size, int rank);
 int tti_mesh_n_model(const tti_mesh_at *size);
 int tti_mesh_model_rank(const tti_mesh_at *size, const tti_mesh_at *at);
 
-/* Creates the communicators of the mesh that the ranks of world form; NULL: a mesh of one rank.
- * world must outlive the mesh.  On success fini frees *out; on failure there is nothing to free.
- * Collective over world. */
+/* Creates the communicators of the mesh that the ranks of world form. world NULL: a mesh of one
+ * rank. world must outlive the mesh.  On success fini frees *out; on failure there is nothing to
+ * free.  Collective over world. */
 TUTTI_NODISCARD tutti_status tti_mesh_init(tutti_comm *world, const tti_mesh_at *size,
                                            tti_mesh *out);
 void tti_mesh_fini(tti_mesh *mesh);

@@ -1,7 +1,7 @@
 /* move.c - the calls that only move bytes: all_gather, broadcast, all_to_all, send, recv.
  *
- * If peers' memory is visible, each rank reads what it needs and a barrier ends the call. Small
- * payloads are part of the agreement itself.  Otherwise the transport sends messages. */
+ * Small payloads are part of the agreement itself.  If peers' memory is visible, each rank reads
+ * the data that it needs, and a barrier ends the call.  Otherwise the transport sends messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ typedef struct move {
     bool direct;
 } move;
 
-/* A table of at most two messages per peer. */
+/* Sends to and receives from all peers in one call, with at most two messages per peer. */
 static tutti_status send_recv_all(const move *m, size_t out_stride) {
     tutti_comm *comm = m->comm;
     int n_ranks = tutti_comm_n_ranks(comm);
@@ -32,8 +32,8 @@ static tutti_status send_recv_all(const move *m, size_t out_stride) {
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* The buffers that all_gather and broadcast offer: the source, and the stage if they can run in two
- * levels. */
+/* Sets the buffers that all_gather and broadcast offer: the source, and the stage if they can run
+ * in two levels. */
 static void offer_with_stage(const move *m, tti_offer *offer, void *src) {
     offer->bufs[offer->n_bufs++] = src;
     offer->buf_bytes = m->n_bytes;
@@ -56,7 +56,7 @@ static tutti_status gather_in_levels(const move *m) {
     return st;
 }
 
-/* A gather in which only the root has a partition. */
+/* Broadcasts as a gather in which only the root has a partition. */
 static tutti_status broadcast_in_levels(const move *m, int root) {
     size_t n = (size_t)tutti_comm_n_ranks(m->comm), *bounds = calloc(n + 1, sizeof *bounds);
     if (!bounds) return tti_fail(TUTTI_E_NOMEM, "comm: out of memory for bounds of %zu ranks", n);
@@ -68,7 +68,8 @@ static tutti_status broadcast_in_levels(const move *m, int root) {
     return st;
 }
 
-/* In a ring each rank has two partners: in each round it forwards what it received in the last. */
+/* Gathers in a ring, where each rank has two partners.  In each round it forwards the data that it
+ * received in the previous round. */
 static tutti_status gather_in_ring(const move *m) {
     tutti_comm *comm = m->comm;
     int n = tutti_comm_n_ranks(comm), rank = tutti_comm_rank(comm);
@@ -100,7 +101,7 @@ static tutti_status all_gather(move *m, tti_offer *offer) {
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
     char *own = m->dst + (size_t)rank * m->n_bytes;
-    if (own != m->src) memcpy(own, m->src, m->n_bytes); /* in place, peers may be reading it */
+    if (own != m->src) memcpy(own, m->src, m->n_bytes); /* if own is src, peers may be reading it */
     if (!is_inline && !m->direct) return gather_unseen(m);
     if (!is_inline) tti_count_inside(comm, m->n_bytes * (size_t)(n_ranks - 1));
     for (int i = 1; i < n_ranks; i++) {
@@ -140,7 +141,7 @@ tutti_status tti_comm_gather_words(tutti_comm *comm, uint64_t mine, uint64_t **a
     return st;
 }
 
-/* Without a view the root sends to each rank in turn. */
+/* Fallback if memory is not visible: the root sends to each rank. */
 static tutti_status broadcast_by_messages(const move *m, int root) {
     tutti_comm *comm = m->comm;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
@@ -155,7 +156,7 @@ static tutti_status broadcast_by_messages(const move *m, int root) {
     return tti_comm_send_recv(comm, messages, n);
 }
 
-/* Down a binomial tree with the root on top: a rank has few partners. */
+/* Broadcasts along a binomial tree below the root, so that each rank has few partners. */
 static tutti_status broadcast_in_tree(const move *m, int root) {
     tutti_comm *comm = m->comm;
     int n = tutti_comm_n_ranks(comm), at = (tutti_comm_rank(comm) - root + n) % n, bit = 1;
@@ -250,7 +251,7 @@ tutti_status tutti_comm_all_to_all(tutti_comm *comm, const void *src, void *dst,
     return tti_call_end(comm, all_to_all(&m, &offer));
 }
 
-/* Both sides first exchange their calls, so that both detect a difference. */
+/* Both sides first exchange their calls, so that both detect a mismatch. */
 static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_message *body) {
     int rank = tutti_comm_rank(comm);
     tti_call theirs, want = *call;

@@ -1,7 +1,7 @@
 /* partitions.c - an all-gather of partitions of different lengths.
  *
- * If peers' memory is visible, each rank reads what it lacks and a barrier ends the call; otherwise
- * the transport sends one message for each partition and peer. */
+ * If peers' memory is visible, each rank reads the partitions of the others, and a barrier ends the
+ * call.  Otherwise the transport sends one message for each partition and peer. */
 #include "comm/partitions.h"
 
 #include <stdint.h>
@@ -51,8 +51,8 @@ static size_t source_of(const tutti_comm *comm, const tti_partitions_desc *desc,
            tutti_dtype_bytes(desc->dtype);
 }
 
-/* The other ranks, in a different order on each rank, so that not all ranks read from the same one.
- */
+/* Returns the i-th other rank.  The order differs between ranks, so that not all ranks read from
+ * the same one. */
 static int nth_peer(const tutti_comm *comm, int i) {
     return (tutti_comm_rank(comm) + i) % tutti_comm_n_ranks(comm);
 }
@@ -95,7 +95,7 @@ static size_t extent(const tutti_comm *comm, const tti_partitions_desc *desc) {
     return n;
 }
 
-/* Bytes of src that ranks first .. last need. */
+/* Bytes of src that the partitions of ranks first .. last need. */
 static size_t source_bytes(const tutti_comm *comm, const tti_partitions_desc *desc, int first,
                            int last) {
     size_t n = 0;
@@ -105,7 +105,7 @@ static size_t source_bytes(const tutti_comm *comm, const tti_partitions_desc *de
     return n;
 }
 
-/* Sources have a size, too. */
+/* Checks that the size of every source does not overflow. */
 static tutti_status check_from(const tutti_comm *comm, const tti_partitions_desc *desc,
                                size_t n_elems) {
     size_t n = desc->n_groups * (size_t)tutti_comm_n_ranks(comm);

@@ -15,60 +15,64 @@ typedef struct tti_progress {
     uint64_t n_calls;     /* communicator calls begun; 0: none, and call is ""              */
     char call[96];        /* the last one: "all_reduce(n_elems=20, f32, sum, auto)"         */
     uint64_t entered_ns;  /* when it began, CLOCK_MONOTONIC                                 */
-    uint64_t step;        /* as given to tti_comm_note, 0 before                            */
-    char phase[32];       /* likewise, "" before                                            */
-    int pid;              /* of the rank's process, 0 before it joined                      */
-    char activity[64];    /* the long phase that it is in, "saving a checkpoint"; "": none  */
-    uint64_t since_ns;    /* when that began, CLOCK_MONOTONIC; 0: it is in none             */
-    uint64_t in_subgroup; /* waits in mailboxes, and calls of communicators that were split from
-                             this one */
+    uint64_t step;        /* last value passed to tti_comm_note, 0 before */
+    char phase[32];       /* the same, "" before */
+    int pid;              /* pid of the rank's process, 0 before it joined */
+    char activity[64];    /* its long phase, such as "saving a checkpoint"; "": none */
+    uint64_t since_ns;    /* when activity began, CLOCK_MONOTONIC; 0: no activity */
+    uint64_t in_subgroup; /* number of current waits in mailboxes and of current calls of
+                             communicators that were split from this one */
 } tti_progress;
 
-/* The progress pages of the ranks of this host, in any order; false: there are no more.  Valid
- * until comm is destroyed, also after a failure. */
+/* Reads the progress page with this index, 0, 1, ..., of the ranks of this host, in any order.
+ * False: there are no more pages.  Allowed until comm is destroyed, also after a failure. */
 bool tti_comm_get_progress_here(const tutti_comm *comm, int index, tti_progress *out);
 
-/* From now on the flight recorder says when a call of this communicator waits; NULL: no more. */
+/* Makes the flight recorder record the waits inside calls of this communicator; NULL: stops
+ * recording. */
 void tti_comm_record(tutti_comm *comm, tti_flight *flight);
 
 /* Publishes what the rank does between calls: the training step and a word such as "backward",
  * truncated to 31 bytes.  Costs about ten stores; comm may be NULL. */
 void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
 
-/* Declares that this rank is in a long phase, such as "saving a checkpoint", cut at 63 bytes, until
- * the call with NULL.  Meanwhile all ranks wait for phase_timeout_ms instead of timeout_ms, and a
- * timeout names the phase; ranks of other hosts learn of it within 250 ms or a sixteenth of
- * timeout_ms.  Any thread; comm may be NULL. */
+/* Declares that this rank is in a long phase, such as "saving a checkpoint" (at most 63 bytes),
+ * until a call with NULL.  During the phase all ranks wait for phase_timeout_ms instead of
+ * timeout_ms, and the message of a timeout names the phase.  Ranks of other hosts receive the
+ * declaration within 250 ms or a sixteenth of timeout_ms.  Any thread; comm may be NULL. */
 void tti_comm_declare(tutti_comm *comm, const char *activity);
 
-/* Returns the rank that all wait for, by its number in the whole, and appends what it does: blame,
- * a rank of comm, where that is not known.  Any thread. */
+/* Returns the rank that the other ranks wait for, as a rank of the whole group, and appends a
+ * description of its activity.  If it is not known, returns blame, a rank of comm.  Any thread. */
 int tti_comm_find_culprit(tutti_comm *comm, int blame, tti_str *what);
 
-/* Whether a rank of comm, or of a group, is in a long phase or has not joined yet; appends to what
- * (NULL: nothing) "rank 1 has been evaluating for 2031 ms (step 40, evaluate)".  Any thread. */
+/* Returns true if a rank of comm, or of a group, is in a long phase or has not joined yet.  Appends
+ * a description to what unless it is NULL: "rank 1 has been evaluating for 2031 ms (step 40,
+ * evaluate)".  Any thread. */
 bool tti_comm_find_busy(tutti_comm *comm, tti_str *what);
 bool tti_comm_group_find_busy(const tutti_comm_group *group, tti_str *what);
 
-/* Tells waits outside of calls, such as those for a parameter server, whether a rank is in a long
- * phase: then they last up to timeout_ms of this.  find_busy: as above, called by any thread; NULL:
- * unknown. */
+/* Lets waits outside of calls, such as those for a parameter server, ask if a rank is in a long
+ * phase.  If so, they last up to timeout_ms of this struct. find_busy: as above, called by any
+ * thread; NULL: no rank is ever in a long phase. */
 typedef struct tti_phase_watch {
     bool (*find_busy)(void *user, tti_str *what);
     void *user;
     int timeout_ms;
 } tti_phase_watch;
 
-/* Waits for all ranks, up to phase_timeout_ms, at the end of a phase that one of them may still be
- * in: before calls of devices, whose kernels do not see what a rank declares. */
+/* Waits up to phase_timeout_ms until all ranks have ended their long phase.  Needed before calls of
+ * devices, whose kernels do not see the phases that ranks declare.  A collective: errors as in
+ * tutti/comm.h. */
 TUTTI_NODISCARD tutti_status tti_comm_end_phase(tutti_comm *comm);
 
-/* Returns the rank that the other ranks wait for, from their progress pages [n] alone: a rank in a
- * long phase that does not wait itself, else one that has not joined, else one in no call, else the
- * one whose call began last; -1 if no rank is in a call. */
+/* Returns the rank that the other ranks wait for, judging by the progress pages [n] only: a rank in
+ * a long phase that does not wait itself, else one that has not joined, else one in no call, else
+ * the one whose call began last.  Returns -1 if no rank is in a call. */
 int tti_progress_find_culprit(const tti_progress *pages, int n);
 
-/* The same, page by page: {.found = -1}, then a look at each rank in order, then found. */
+/* The same search page by page: start with {.found = -1}, call tti_culprit_look for each rank in
+ * order, then tti_culprit_found. */
 typedef struct tti_culprit {
     bool any_waits;
     int found, suspicion;
@@ -78,9 +82,9 @@ typedef struct tti_culprit {
 void tti_culprit_look(tti_culprit *search, int rank, const tti_progress *page);
 int tti_culprit_found(const tti_culprit *search);
 
-/* A summary of the pages of many ranks, of a size that does not depend on their number: the rank
- * that the others wait for, and the one that has been busy for the longest time, with their pages.
- * Suspects of some ranks and of others give those of all. */
+/* A summary of the pages of many ranks, of fixed size: the rank that the others wait for and the
+ * rank that has been busy for the longest time, with their pages.  The summaries of two sets of
+ * ranks can be merged. */
 typedef struct tti_suspects {
     int32_t any_waits;
     int32_t culprit, busiest; /* -1: none */
@@ -88,39 +92,41 @@ typedef struct tti_suspects {
     tti_progress culprit_page, busiest_page;
 } tti_suspects;
 
-/* Begins with no ranks; adds the page of one; adds the summary of others. */
+/* Starts a summary of no ranks; adds the page of one rank; adds the summary of other ranks. */
 void tti_suspects_begin(tti_suspects *suspects);
 void tti_suspects_look(tti_suspects *suspects, int rank, const tti_progress *page);
 void tti_suspects_merge(tti_suspects *suspects, const tti_suspects *more);
 
-/* As tti_progress_find_culprit, and as tti_progress_find_busy, where shown is what texts call the
- * busiest rank. */
+/* As tti_progress_find_culprit and tti_progress_find_busy. global_rank: number of the busiest rank
+ * in messages. */
 int tti_suspects_find_culprit(const tti_suspects *suspects);
-bool tti_suspects_find_busy(const tti_suspects *suspects, int shown, tti_str *what);
+bool tti_suspects_find_busy(const tti_suspects *suspects, int global_rank, tti_str *what);
 
-/* Appends to out what the rank does: "has been saving a checkpoint for 2031 ms (step 40, compute)".
- */
+/* Appends a description of the rank's activity: "has been saving a checkpoint for 2031 ms (step 40,
+ * compute)". */
 void tti_progress_describe(const tti_progress *page, tti_str *out);
 
-/* Whether a rank in pages [n] is in a long phase or has not joined; appends to what (NULL: nothing)
- * the one that has been for the longest time, shown [n]: what texts call the ranks. */
-bool tti_progress_find_busy(const tti_progress *pages, const int *shown, int n, tti_str *what);
+/* Returns true if a rank in pages [n] is in a long phase or has not joined.  Appends a description
+ * of the rank for which this has lasted longest to what, unless it is NULL. global_ranks [n]: rank
+ * numbers for messages. */
+bool tti_progress_find_busy(const tti_progress *pages, const int *global_ranks, int n,
+                            tti_str *what);
 
-/* Whether a rank is in a long phase, or has not joined, and has been so for longer than another one
- * that is; than NULL: than none. */
+/* Returns true if the rank of page is in a long phase or has not joined, and this has lasted longer
+ * than for the rank of `than`. than NULL: no other rank is busy. */
 bool tti_progress_is_busier(const tti_progress *page, const tti_progress *than);
 
-/* TUTTI_OK, or why the group cannot continue: its first failure, or a rank that left.  Takes part
- * in no call, so that a rank that waits for something else can look. */
+/* Returns TUTTI_OK, or the reason why the group cannot continue: its first failure, or TUTTI_E_PEER
+ * if a rank has left.  Not collective and non-blocking, so that a rank can call it while it waits
+ * for something else. */
 TUTTI_NODISCARD tutti_status tti_comm_check(tutti_comm *comm);
 
-/* TUTTI_OK, or the failure that a rank has reported to the whole group, by tti_comm_abort or by a
- * call that failed; a rank that left, or died without a message, has reported none. */
-TUTTI_NODISCARD tutti_status tti_comm_heard(tutti_comm *comm);
+/* Returns TUTTI_OK, or the failure that a rank has reported to the whole group, by tti_comm_abort
+ * or by a call that failed.  Ranks that left, or died without a report, do not count. */
+TUTTI_NODISCARD tutti_status tti_comm_check_reported(tutti_comm *comm);
 
-/* After a timeout during which this rank called tti_comm_check: adds to out the ranks that block
- * it, as far as they are known, "rank 3 (pid 71), which a signal has stopped, rank 4 ..."; nothing
- * else. */
+/* For use after a timeout during which this rank called tti_comm_check: appends the known ranks
+ * that block it: "rank 3 (pid 71), which a signal has stopped, rank 4 ...". */
 void tti_comm_describe_late(tutti_comm *comm, tti_str *out);
 
 /* The placement of the ranks: number of hosts, this rank's host and its rank there. */
@@ -134,9 +140,9 @@ void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out);
 /* host_of [n_ranks]: the host of each rank, 0, 1, ... */
 void tti_comm_get_hosts(const tutti_comm *comm, int *host_of);
 
-/* Bytes that this rank has moved by calls of comm. */
+/* Bytes that this rank has moved in calls of comm. */
 typedef struct tti_comm_bytes {
-    uint64_t inside;  /* read out of, written into, or sent to memory of ranks of its host */
+    uint64_t inside;  /* read from, written to, or sent to memory of ranks of its host */
     uint64_t between; /* sent to ranks of other hosts, including the agreements on calls */
 } tti_comm_bytes;
 
@@ -146,11 +152,11 @@ tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm);
  * TUTTI_E_PEER and this text. tutti_last_error() of the calling thread stays as it is. */
 void tti_comm_abort(tutti_comm *comm, const char *text);
 
-/* Over hosts: this rank takes part no longer; its current call, or the next one, ends with
- * TUTTI_E_PEER.  Any thread. */
+/* For a communicator over several hosts: this rank stops taking part; its current or next call ends
+ * with TUTTI_E_PEER.  Any thread. */
 void tti_comm_break(tutti_comm *comm);
 
-/* Gives comm the group that it joined: both go when it is destroyed. */
+/* Passes ownership of the group that comm joined to comm, which destroys it at its own end. */
 void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group);
 
 /* The longest wait for a peer, as given to tutti_comm_create. */

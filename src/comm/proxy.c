@@ -1,9 +1,9 @@
-/* proxy.c - one thread with its own link; it has one message per direction in flight with each rank
- * of another host.
+/* proxy.c - one thread with its own link.  With each rank of another host it has one message per
+ * direction in flight.
  *
- * A message is a notice (the slot, and whether it was filled or emptied); after "filled" the bytes
- * follow. The receiver can always store them: the slot is empty, otherwise the sender could not
- * have filled its copy.  So the thread waits only for the network. */
+ * A message is a notice: the slot, and the new state "filled" or "emptied".  After "filled" the
+ * bytes follow.  The receiver can always store them, because the sender's copy is filled only while
+ * the slot is empty.  So the thread waits only for the network. */
 #include "comm/proxy.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ typedef struct note {
     int32_t slot, is_full;
 } note;
 
-/* Three places in the array of messages for each peer. */
+/* Each peer has three entries in the array of messages. */
 enum { IN, OUT_NOTE, OUT_BODY, PER_PEER, TEXT_BYTES = 1024 };
 
 typedef struct peer {
@@ -40,21 +40,22 @@ typedef struct peer {
 
 struct tti_proxy {
     const tti_transport *transport;
-    void *state; /* of a subgroup with all ranks */
+    void *state; /* state of a subgroup that contains all ranks */
     const tti_slot *slots;
     int n_slots, rank, timeout_ms;
     peer *peers; /* [n_peers]: ranks of other hosts with slots from or to this one */
     int n_peers;
-    int *peer_of;          /* [n_ranks], owned; -1: of this host, or has no slot here */
+    int *peer_of; /* [n_ranks], owned; -1: the rank is on this host, or shares no slot with this
+                     rank */
     tti_message *messages; /* [n_peers][PER_PEER] */
     int wake_fd;           /* -1: none */
     pthread_t thread;
     bool is_running;
-    _Atomic int delay_kind, delay_ms; /* of the ranks that the thread waits for */
+    _Atomic int delay_kind, delay_ms; /* delay of the ranks that the thread waits for */
     pthread_mutex_t lock;             /* guards the queues, stop and the failure */
     bool stop;
     int64_t stop_ns;
-    tutti_status asked; /* failure of a rank that must be sent to the others */
+    tutti_status asked; /* failure that the thread must report to the other ranks */
     tutti_status failed;
     char text[TEXT_BYTES];
 };
@@ -177,7 +178,7 @@ static tutti_status take_in(tti_proxy *c, peer *p) {
 
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
 
-/* Handles completed messages; *sending: some are in flight or queued. */
+/* Handles completed messages. *sending: messages are still in flight or queued. */
 static tutti_status turn(tti_proxy *c, bool *sending) {
     *sending = false;
     for (int i = 0; i < c->n_peers; i++) {
@@ -196,7 +197,7 @@ static bool has_more(const tti_proxy *c) {
     return false;
 }
 
-/* Sets *goes_on to false if the thread must end; returns a failure that a rank has reported. */
+/* Sets *goes_on to false if the thread must end.  Returns a failure that a rank has reported. */
 static tutti_status may_go_on(tti_proxy *c, bool sending, bool *goes_on) {
     uint64_t n;
     while (read(c->wake_fd, &n, sizeof n) < 0 && errno == EINTR) continue;

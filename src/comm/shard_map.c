@@ -1,7 +1,7 @@
 /* shard_map.c - distributes shards over ranks of unequal speed.
  *
  * Shards are assigned one at a time, each to the rank that would finish it first.  A rank with more
- * shards never finishes earlier, so no other division gives the slowest rank an earlier end. */
+ * shards never finishes earlier, so no other assignment lets the slowest rank finish earlier. */
 #include "comm/shard_map.h"
 
 #include <stdint.h>
@@ -21,7 +21,7 @@ static int power_of_two_from(int n) {
     return power;
 }
 
-/* Half of a tree has one rank per leaf, and the other ranks share the other half. */
+/* One half of the tree has one rank per leaf; the remaining ranks share the other half. */
 static int subtree_first(int rank, int n_ranks) {
     int left = power_of_two_from(n_ranks), first = 0;
     while (rank > 0) {
@@ -117,7 +117,7 @@ void tti_shard_map_subtrees(int n_ranks, tti_shard_map *out) {
         .n_ranks = n_ranks, .n_shards = power_of_two_from(n_ranks), .is_subtrees = true};
 }
 
-/* Time at which rank has finished n shards. */
+/* Returns the time in seconds at which rank has finished n shards. */
 typedef double (*done_fn)(const void *of, int rank, int n);
 
 static double done_by_weight(const void *of, int rank, int n) {
@@ -132,11 +132,12 @@ static double done_by_throughput(const void *of, int rank, int n) {
 
 /* A rank that could get the next shard. */
 typedef struct candidate {
-    double done_s; /* time at which it would finish one more */
+    double done_s; /* time at which it would finish one more shard */
     int rank, n;   /* shards that it has */
 } candidate;
 
-/* The rank that finishes first; of equal ranks the one with the fewest shards, then the lowest. */
+/* True if a finishes first.  Among equals, the rank with fewer shards comes first, then the lower
+ * rank. */
 static bool comes_before(const candidate *a, const candidate *b) {
     if (a->done_s < b->done_s || a->done_s > b->done_s) return a->done_s < b->done_s;
     return a->n < b->n || (a->n == b->n && a->rank < b->rank);
@@ -222,7 +223,8 @@ tutti_status tti_shard_map_check(const tti_shard_map *shard_map, int n_ranks, in
     return TUTTI_OK;
 }
 
-/* The array of an explicit map may have the runs that another rank computes. */
+/* Hashes the runs, not the array, because one rank may store the runs that another rank
+ * computes. */
 int tti_shard_map_digest(const tti_shard_map *shard_map) {
     tti_shard_map equal;
     tti_shard_map_equally(shard_map->n_ranks, shard_map->n_shards, &equal);

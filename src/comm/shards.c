@@ -1,7 +1,7 @@
-/* shards.c - the exact sum over virtual shards: checks, agreement, choice of the algorithm.
+/* shards.c - the exact sum over virtual shards: checks, agreement, and the choice of the algorithm.
  *
- * The arithmetic is in alg_direct.c and alg_tree.c; both follow tti_sum_order_shards, the binary
- * tree over all shards, which does not depend on their division over ranks. */
+ * The additions are in alg_direct.c and alg_tree.c.  Both follow tti_sum_order_shards, the binary
+ * tree over all shards, which does not depend on the shard map. */
 #include "comm/shards.h"
 
 #include <string.h>
@@ -107,8 +107,8 @@ static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc,
     return true;
 }
 
-/* If each rank has one term, a subtree as large as any other's, then the tree over the ranks is the
- * upper part of the tree over the shards. */
+/* If each rank has one term, and all terms are subtrees of the same size, then the tree over the
+ * ranks is the upper part of the tree over the shards. */
 static tutti_status reduce_inside_agreement(tti_work *work, const tti_offer *offer,
                                             const tti_shard_map *shard_map, bool *done) {
     tti_offer own = *offer;

@@ -1,14 +1,14 @@
 /* subgroup.c - splits a communicator by colors.
  *
- * Every rank learns all colors, so every rank knows all subgroups; the transport then connects each
- * subgroup: shared memory, and separate links between hosts. */
+ * Every rank gets all colors, so every rank knows all subgroups.  Then the transport connects each
+ * subgroup: through shared memory inside hosts, and separate links between hosts. */
 #include "comm/subgroup.h"
 
 #include <stdlib.h>
 
 #include "comm/call.h"
 
-/* The ranks with this rank's color, in order; *index: its own place among them. */
+/* Lists the ranks with this rank's color, in order. *index: this rank's position among them. */
 static int find_members(const tutti_comm *comm, const int32_t *colors, int *members, int *index) {
     int n = 0;
     for (int r = 0; r < comm->n_ranks; r++) {
@@ -23,12 +23,12 @@ static int find_members(const tutti_comm *comm, const int32_t *colors, int *memb
 static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, int index,
                                   tutti_comm **out) {
     tutti_comm *subgroup = calloc(1, sizeof *subgroup);
-    int *number_of = calloc((size_t)n, sizeof *number_of);
+    int *global_ranks = calloc((size_t)n, sizeof *global_ranks);
     const tti_transport *on = NULL;
     void *state = NULL;
-    /* Every rank takes part in this, so that all hear of a subgroup that could not be made. */
+    /* Every rank takes part, so that all ranks fail if a subgroup cannot be created. */
     tutti_status st = comm->transport->split(comm->state, members, n, index, &on, &state);
-    if (st == TUTTI_OK && (!subgroup || !number_of))
+    if (st == TUTTI_OK && (!subgroup || !global_ranks))
         st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
     if (st == TUTTI_OK && n > 1) {
         *subgroup = (tutti_comm){.transport = on,
@@ -37,8 +37,8 @@ static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, i
                                  .n_ranks = n,
                                  .timeout_ms = comm->timeout_ms,
                                  .phase_timeout_ms = comm->phase_timeout_ms,
-                                 .number_of = number_of};
-        for (int i = 0; i < n; i++) number_of[i] = tti_comm_number_of(comm, members[i]);
+                                 .global_ranks = global_ranks};
+        for (int i = 0; i < n; i++) global_ranks[i] = tti_comm_global_rank(comm, members[i]);
         st = tti_comm_find_hosts(subgroup);
     }
     if (st == TUTTI_OK && n > 1) {
@@ -52,7 +52,7 @@ static tutti_status join_subgroup(tutti_comm *comm, const int *members, int n, i
         free(subgroup->host_first);
     }
     free(subgroup);
-    free(number_of);
+    free(global_ranks);
     return st;
 }
 

@@ -1,7 +1,7 @@
 /* sum_order.c - the canonical binary tree as a list of terms with the additions of a stack machine.
  *
- * Pushing complete subtrees from left to right on a stack on which equal siblings merge at once
- * works like a binary counter; its merges are exactly the additions of the tree. */
+ * Complete subtrees are pushed from left to right on a stack on which equal siblings merge at once.
+ * This works like a binary counter, whose merges are exactly the additions of the tree. */
 #include "comm/sum_order.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "comm/shards.h"
 
-/* The level of the largest subtree that begins with shard first and ends before last. */
+/* The level of the largest subtree that starts at shard first and ends at or before last. */
 static int level_at(int first, int last) {
     int level = 0;
     while (first % (2 << level) == 0 && first + (2 << level) <= last) level++;
@@ -50,7 +50,8 @@ tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out) {
     tti_subtrees c = {.n = 0};
     for (int r = 0; r < n_ranks; r++)
         terms[r] = (tti_term){.rank = r, .n_adds = push_subtree(&c, 0, r)};
-    terms[n_ranks - 1].n_adds += c.n - 1; /* no more siblings will come: from the right */
+    terms[n_ranks - 1].n_adds +=
+        c.n - 1; /* no siblings are left: add the remaining subtrees from the right */
     *out = (tti_sum_order){.terms = terms, .n_terms = n_ranks};
     return TUTTI_OK;
 }

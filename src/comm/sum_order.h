@@ -12,12 +12,12 @@
 #include "tutti/status.h"
 
 typedef struct tti_term {
-    int rank;    /* that holds the term                                     */
-    int partial; /* which of that rank's: 0, 1, ...                         */
+    int rank;    /* rank that holds the term */
+    int partial; /* index among the terms of that rank */
     int n_adds;  /* additions after pushing this term                       */
 } tti_term;
 
-/* Subtrees that are complete so far, from left to right. */
+/* The subtrees that are complete so far, from left to right. */
 typedef struct tti_subtrees {
     int level[TTI_SUM_DEPTH], index[TTI_SUM_DEPTH];
     int n;
@@ -29,33 +29,34 @@ typedef struct tti_sum_order {
     int n_shards; /* 0: one term per rank */
 } tti_sum_order;
 
-/* One term per rank. */
+/* Creates the order with one term per rank.  On success the caller frees *out.  TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out);
 
-/* The same for an order that is zero, or was made by an earlier call and stays. */
+/* The same, but does nothing if *order, which must be zero at first, was already created. */
 TUTTI_NODISCARD tutti_status tti_sum_order_ranks_once(int n_ranks, tti_sum_order *order);
 
-/* The canonical partial sums of each rank's shards. */
+/* Creates the order whose terms are the canonical partial sums of each rank's shards.  On success
+ * the caller frees *out.  TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_sum_order_shards(const tti_shard_map *shard_map,
                                                   tti_sum_order *out);
 
 void tti_sum_order_free(tti_sum_order *order);
 
-/* The terms of tti_sum_order_shards one after the other, in memory that does not grow with the
+/* Iterates over the terms of tti_sum_order_shards, in memory that does not grow with the number of
  * ranks. */
 typedef struct tti_sum_walk {
     const tti_shard_map *shard_map; /* borrowed */
-    int rank, shard;                /* of the next term: its rank; its first shard */
-    int partial;                    /* of that rank */
+    int rank, shard;                /* the rank and the first shard of the next term */
+    int partial;                    /* index of the next term among those of its rank */
     tti_subtrees done;
 } tti_sum_walk;
 
 tti_sum_walk tti_sum_walk_begin(const tti_shard_map *shard_map);
 
-/* False: there are no more terms. */
+/* Writes the next term; false: there are no more terms. */
 bool tti_sum_walk_next(tti_sum_walk *walk, tti_term *term);
 
-/* How many terms lie on rank. */
+/* The number of terms that rank holds. */
 int tti_sum_order_n_partials(const tti_sum_order *order, int rank);
 
 #endif /* TTI_COMM_SUM_ORDER_H */

@@ -1,4 +1,4 @@
-/* wait_clock.c - implements wait_clock.h. */
+/* wait_clock.c - adds up the time of a wait by its reason, and writes it for timeout messages. */
 #include "comm/wait_clock.h"
 
 #include <stdio.h>

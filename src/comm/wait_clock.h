@@ -20,7 +20,7 @@ typedef enum tti_delay_kind {
 
 typedef struct tti_delay {
     tti_delay_kind kind;
-    int more_ms; /* added to the limit: until what an outage lost has been sent again */
+    int more_ms; /* added to the limit: time until bytes lost in an outage have been sent again */
 } tti_delay;
 
 enum { TTI_WAIT_TEXT_BYTES = 96 };
@@ -28,28 +28,30 @@ enum { TTI_WAIT_TEXT_BYTES = 96 };
 typedef struct tti_wait_clock {
     tti_patience patience;
     int64_t waited_ns[TTI_N_DELAYS];
-    tti_delay_kind kind; /* at the last look */
+    tti_delay_kind kind; /* reason at the last look */
     int timeout_ms, phase_timeout_ms;
 } tti_wait_clock;
 
 tti_wait_clock tti_wait_clock_begin(int timeout_ms, int phase_timeout_ms);
 
-/* For a wait outside of calls. */
+/* The delay for a wait outside of calls. */
 static inline tti_delay tti_delay_by(const tti_phase_watch *watch) {
     bool is_busy = watch->find_busy && watch->find_busy(watch->user, NULL);
     return (tti_delay){.kind = is_busy ? TTI_DELAY_PHASE : TTI_DELAY_NONE};
 }
 
-/* Counts the time since the last look as a wait of this kind; true: its limit is over. */
+/* Counts the time since the last look as a wait of this kind.  Returns true if its limit is
+ * exceeded. */
 bool tti_wait_clock_look(tti_wait_clock *clock, tti_delay delay);
 
-/* For the text of a timeout: "10004 ms (parallel.timeout_ms=10000)". */
+/* Writes the time for the message of a timeout: "10004 ms (parallel.timeout_ms=10000)".  Returns
+ * text. */
 const char *tti_wait_clock_text(const tti_wait_clock *clock, char text[TTI_WAIT_TEXT_BYTES]);
 
-/* The same of another clock's time. */
+/* The same for a time that another clock measured. */
 const char *tti_waited_text(int64_t waited_ns, int timeout_ms, char text[TTI_WAIT_TEXT_BYTES]);
 
-/* The text that a timeout message adds after an outage; else "". */
+/* The text that is appended to a timeout message after an outage; else "". */
 const char *tti_wait_clock_reason(const tti_wait_clock *clock);
 
 #endif /* TTI_COMM_WAIT_CLOCK_H */

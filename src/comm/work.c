@@ -1,5 +1,5 @@
-/* work.c - shared code of the algorithms: partitions of a vector, scratch memory, room for
- * messages. */
+/* work.c - code that all algorithms use: partitions of a vector, scratch memory, and message
+ * arrays. */
 #include <stdlib.h>
 
 #include "comm/algorithm.h"

@@ -231,7 +231,7 @@ tutti_status tti_listener_open(tti_server *s, tti_channel *const *channels) {
 void tti_listener_close(tti_listener *listener) {
     if (!listener) return;
     atomic_store(&listener->is_closing, true);
-    for (int w = 1; w < listener->n; w++) tti_channel_deafen(listener->threads[w].channel);
+    for (int w = 1; w < listener->n; w++) tti_channel_stop_receiving(listener->threads[w].channel);
     for (int w = 1; w < listener->n; w++) {
         if (listener->threads[w].has_thread) pthread_join(listener->threads[w].thread, NULL);
         tti_channel_close(listener->threads[w].channel);

@@ -48,8 +48,8 @@ static bool is_replica_failure(const tti_replica_group *t, tutti_comm *const *co
     bool is_broken = false;
     for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
         is_broken = is_broken || tti_comm_check(comms[i]) != TUTTI_OK;
-    return (is_broken && tti_comm_heard(t->mesh.world) == TUTTI_OK) || st == TUTTI_E_INTERNAL ||
-           st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
+    return (is_broken && tti_comm_check_reported(t->mesh.world) == TUTTI_OK) ||
+           st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
 
 bool tti_server_leave_replica(tti_exec *x, tutti_status st, const char *why) {

@@ -407,7 +407,7 @@ tutti_status tti_range_server_create(const tti_server_desc *desc, const char *ki
         *out = h;
         return st;
     }
-    tti_channel_deafen(control);
+    tti_channel_stop_receiving(control);
     tti_range_server_close(h, TTI_NO_TIMEOUT);
     return st;
 }
@@ -420,11 +420,11 @@ void tti_range_server_close(tti_range_server *h, int timeout_ms) {
         wait_for(h, NULL, timeout_ms);
         bool has_ended = h->has_ended;
         pthread_mutex_unlock(&h->mutex);
-        if (!has_ended) tti_channel_deafen(h->control);
+        if (!has_ended) tti_channel_stop_receiving(h->control);
     }
     if (h->has_thread) pthread_join(h->thread, NULL);
     for (int w = 0; w < h->desc.n_workers; w++)
-        if (h->workers[w].channel) tti_channel_deafen(h->workers[w].channel);
+        if (h->workers[w].channel) tti_channel_stop_receiving(h->workers[w].channel);
     for (int w = 0; w < h->desc.n_workers; w++) {
         if (h->workers[w].has_thread) pthread_join(h->workers[w].thread, NULL);
         tti_channel_close(h->workers[w].channel);

@@ -294,7 +294,7 @@ def test_stops_without_a_supervisor():
     A worker leaves as if it were killed, the server takes all along."""
     ranks = hosts_test.Ranks(4, runs.small("run", *ASYNC, *MORE, *LONG, "parallel.staleness=2"),
                              program=os.path.join(runs.BUILD, "tests", "tutti_faults"),
-                             TUTTI_FAULT="watch.heard:fail", TUTTI_TEST_HOSTS="a,a,b,b")
+                             TUTTI_FAULT="watch.reported:fail", TUTTI_TEST_HOSTS="a,a,b,b")
     wait_for_updates("run", 20)
     os.kill(ranks.processes[3].pid, signal.SIGSTOP)
     runs.wait_until(lambda: left("run"), 30, "word of the worker that was stopped")

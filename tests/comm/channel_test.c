@@ -180,7 +180,7 @@ T_CASE(ends) {
     tti_channel *c = over_socket(&other);
     T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "rank 3 sent nothing for ");
     assert_non_null(strstr(tutti_last_error(), " ms (the limit is 10 ms, by parallel.timeout_ms="));
-    tti_channel_deafen(c); /* its own waits are over, and it may still speak */
+    tti_channel_stop_receiving(c); /* its own waits are over, and it may still speak */
     T_FAILS(tti_channel_recv(c, bytes, &n, 0, TTI_NO_TIMEOUT), TUTTI_E_PEER, "has left");
     T_OK(tti_channel_send(c, bytes, 1, 0));
     tti_channel_end(c);

@@ -361,7 +361,7 @@ static const char *look_around(tutti_comm *comm, void *arg) {
     if (tutti_comm_rank(comm) == 1) return NULL;
     for (int i = 0; i < 2000 && tti_comm_check(comm) == TUTTI_OK; i++) usleep(5000);
     COMM_FAILS(tti_comm_check(comm), TUTTI_E_PEER, "which left the group");
-    COMM_OK(tti_comm_heard(comm)); /* it had nothing to say */
+    COMM_OK(tti_comm_check_reported(comm)); /* it had nothing to say */
     return NULL;
 }
 

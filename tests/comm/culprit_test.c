@@ -99,11 +99,11 @@ T_CASE(nobody_waits) {
 T_CASE(which_one_is_in_a_phase) {
     T_UNUSED;
     const tti_progress pages[] = {computing(), in_call(3), saving(true)};
-    const int shown[] = {4, 5, 6};
+    const int global_ranks[] = {4, 5, 6};
     tti_str what = {0};
-    assert_false(tti_progress_find_busy(pages, shown, 2, &what));
-    assert_true(tti_progress_find_busy(pages, shown, 3, NULL));
-    assert_true(tti_progress_find_busy(pages, shown, 3, &what));
+    assert_false(tti_progress_find_busy(pages, global_ranks, 2, &what));
+    assert_true(tti_progress_find_busy(pages, global_ranks, 3, NULL));
+    assert_true(tti_progress_find_busy(pages, global_ranks, 3, &what));
     assert_non_null(strstr(tti_str_text(&what), "rank 6 has been saving a checkpoint for 8"));
     tti_str_free(&what);
 }
@@ -116,7 +116,7 @@ T_CASE(suspects_of_parts) {
     const tti_progress kinds[] = {in_call(500), in_call(100), saving(true), saving(false),
                                   gone,         computing(),  {0}};
     enum { N = 5 };
-    const int shown[N] = {0, 1, 2, 3, 4};
+    const int global_ranks[N] = {0, 1, 2, 3, 4};
     for (unsigned code = 0; code < 16807; code++) { /* 7^N */
         tti_progress pages[N];
         tti_suspects parts[2];
@@ -130,7 +130,7 @@ T_CASE(suspects_of_parts) {
         for (int p = 0; p < 2; p++) tti_suspects_begin(&parts[p]);
         for (int r = 0; r < N; r++) tti_suspects_look(&parts[(code >> r) % 2], r, &pages[r]);
         tti_suspects_merge(&parts[0], &parts[1]);
-        bool is_busy = tti_progress_find_busy(pages, shown, N, &one);
+        bool is_busy = tti_progress_find_busy(pages, global_ranks, N, &one);
         T_EQ(tti_suspects_find_culprit(&parts[0]), tti_progress_find_culprit(pages, N));
         T_EQ(tti_suspects_find_busy(&parts[0], 0, &other), is_busy);
         /* Of several that have not joined any one is named. */

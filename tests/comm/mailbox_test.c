@@ -86,13 +86,13 @@ T_CASE(a_full_slot_is_not_written) {
 
 /* Texts call ranks as they are called in the whole. */
 static const char *nobody_writes(tutti_comm *comm, void *arg) {
-    static const int shown[] = {5, 7};
+    static const int global_ranks[] = {5, 7};
     _Atomic bool *has_waited = arg;
     tti_mailbox_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     const void *data;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
-    tti_mailbox_show_as(box, shown);
+    tti_mailbox_set_global_ranks(box, global_ranks);
     if (tutti_comm_rank(comm) == 1) {
         tti_comm_set_timeout(comm, 300);
         tutti_status st = tti_mailbox_wait(box, 0, &data);

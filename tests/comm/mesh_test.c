@@ -118,9 +118,9 @@ static const char *whole_fails_rank(tutti_comm *comm, void *arg) {
         COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, "the disk is full");
     }
     /* On its way to another host it may be after what the subgroup has said. */
-    for (int i = 0; i < 2000 && tti_comm_heard(comm) == TUTTI_OK; i++) tti_sleep_ms(5);
-    COMM_FAILS(tti_comm_heard(comm), TUTTI_E_PEER, "the disk is full");
-    COMM_FAILS(tti_comm_heard(subgroup), TUTTI_E_PEER, "the disk is full");
+    for (int i = 0; i < 2000 && tti_comm_check_reported(comm) == TUTTI_OK; i++) tti_sleep_ms(5);
+    COMM_FAILS(tti_comm_check_reported(comm), TUTTI_E_PEER, "the disk is full");
+    COMM_FAILS(tti_comm_check_reported(subgroup), TUTTI_E_PEER, "the disk is full");
     tutti_comm_destroy(subgroup);
     return NULL;
 }

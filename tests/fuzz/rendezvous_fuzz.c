@@ -36,7 +36,7 @@ static void judge_hello(const uint8_t *data, size_t size) {
     memset(&hello, 0, sizeof hello);
     memcpy(&hello, data, TTI_MIN(size, sizeof hello));
     tti_tcp_challenge(&challenge);
-    tti_tcp_judge(&desc, wanted, &challenge, &hello, &answer);
+    tti_tcp_answer_hello(&desc, wanted, &challenge, &hello, &answer);
     TTI_ASSERT(answer.status != TUTTI_OK && memchr(answer.text, 0, sizeof answer.text));
     memset(&answer, 0, sizeof answer);
     memcpy(&answer, data, TTI_MIN(size, sizeof answer));
@@ -63,7 +63,7 @@ static void read_stream(const uint8_t *data, size_t size) {
             st = tti_tcp_pull(&s, peer, &messages[i]);
         }
     TTI_ASSERT(st != TUTTI_OK || messages[1].done == messages[1].n_bytes);
-    for (int tries = 0; tries < 10; tries++) (void)tti_tcp_listen_aside(&s, peer);
+    for (int tries = 0; tries < 10; tries++) (void)tti_tcp_handle_control(&s, peer);
     close(pair[0]);
     tti_tcp_drop_bytes(peer);
     tti_tcp_free_peers(&s);
@@ -74,9 +74,9 @@ static void hear_last_word(const uint8_t *data, size_t size) {
     int pair[2];
     TTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     (void)send(pair[1], data, TTI_MIN(size, (size_t)60000), MSG_DONTWAIT | MSG_NOSIGNAL);
-    TTI_ASSERT(tti_tcp_check_met(1, pair) == TUTTI_OK);
+    TTI_ASSERT(tti_tcp_check_connected(1, pair) == TUTTI_OK);
     close(pair[1]);
-    TTI_ASSERT(tti_tcp_check_met(1, pair) == TUTTI_E_PEER);
+    TTI_ASSERT(tti_tcp_check_connected(1, pair) == TUTTI_E_PEER);
     close(pair[0]);
 }
 

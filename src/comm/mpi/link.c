@@ -1,8 +1,8 @@
 /* link.c - the link over MPI, a separate module for each implementation.
  *
- * MPI only moves bytes here: point to point, non-blocking, so that every wait has a deadline and
- * failures are received while waiting.  Sums are our own, because MPI's depend on the number of
- * ranks.  One receive for "a rank has failed" is always posted.
+ * MPI only moves bytes here, with non-blocking point-to-point calls, so that every wait has a
+ * deadline and failures are received while waiting.  MPI's reductions are not used, because their
+ * bits depend on the number of ranks.  One receive for "a rank has failed" is always posted.
  *
  * MPI_Init and MPI_Comm_dup wait for all ranks without a limit, so a dedicated thread calls them
  * and the caller waits for that thread with its own timeout. */
@@ -24,42 +24,42 @@
 
 enum { SUBGROUPS_OF_ONE = 256, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
 
-typedef struct cry {
+typedef struct failure_report {
     int32_t status;
-    char text[TTI_CRY_BYTES - 4];
-} cry;
+    char text[TTI_FAILURE_BYTES - 4];
+} failure_report;
 
 typedef struct mpi_state {
     MPI_Comm comm;
     int rank, n_ranks;
-    uint32_t
-        id; /* of the subgroup, 0: the whole; it makes the tags, so that subgroups do not mix */
-    int *world_of; /* [n_ranks], owned: each rank's in comm, which texts call it by */
+    uint32_t id;   /* number of the subgroup, 0: the whole; determines the tags, so that messages of
+                      subgroups do not mix */
+    int *world_of; /* [n_ranks], owned: ranks in comm, also used in messages */
     tti_message *batch;
-    MPI_Request *requests; /* of chunks of messages, as long as they are under way */
-    int *owners;           /* the message of each */
-    bool *receives;        /* whether each is a receive */
-    int *done;             /* of Testsome */
+    MPI_Request *requests; /* requests of the chunks in flight */
+    int *owners;           /* index of each request's message */
+    bool *receives;        /* true for each request that is a receive */
+    int *done;             /* output of MPI_Testsome */
     MPI_Status *statuses;
     int n_requests, cap_requests, n_open;
-    int64_t sleep_ns; /* grows while nothing comes */
+    int64_t sleep_ns; /* grows while nothing arrives */
     MPI_Request hears;
-    cry heard, said;   /* said.status 0: this rank has reported no failure */
-    MPI_Request *says; /* [n_ranks], owned */
-    int n_says;
-    bool *has_met; /* [n_ranks], owned: whether there was a message to or from each; NULL: the link
-                      is not sparse */
+    failure_report received, sent; /* sent.status 0: this rank has reported no failure */
+    MPI_Request *report_sends;     /* [n_ranks], owned */
+    int n_report_sends;
+    bool *has_exchanged; /* [n_ranks], owned: true for ranks with which a message was exchanged;
+                      NULL: the link is not sparse */
     tutti_status cause;
 } mpi_state;
 
-/* MPI belongs to the process: begun once, ended when the process ends. */
+/* MPI belongs to the process: it is initialized once and finalized when the process ends. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool begun, ready, failed; /* failed: the last communicator did not end in order */
-    int error, level;          /* level: which threads may call MPI */
-    MPI_Comm comm;             /* of the last duplication */
-    pthread_mutex_t calls;     /* subgroups are used by other threads: one at a time calls MPI */
+    bool begun, ready, failed; /* failed: a communicator was not closed in order */
+    int error, level;          /* level: thread support of MPI */
+    MPI_Comm comm;             /* the last duplicate */
+    pthread_mutex_t calls;     /* serializes calls of MPI, because other threads use subgroups */
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .calls = PTHREAD_MUTEX_INITIALIZER};
 
 static tutti_status fail_mpi(const char *what, int error) {
@@ -79,11 +79,11 @@ static const char *library_name(char text[MPI_MAX_LIBRARY_VERSION_STRING]) {
 
 /* ---- begin and end ---- */
 
-/* MPI_Finalize must be called by all ranks; a rank that hangs must not block the others. */
+/* All ranks must call MPI_Finalize together; a rank that hangs must not block the others. */
 static void finalize(void) {
     int over = 0;
     MPI_Finalized(&over);
-    if (over || mpi.failed) return; /* the launcher sees the exit code, and ends the others */
+    if (over || mpi.failed) return; /* the launcher sees the exit code and ends the other ranks */
     signal(SIGALRM, SIG_DFL);
     alarm(FINALIZE_S);
     MPI_Finalize();
@@ -114,7 +114,7 @@ static void *begin(void *unused) {
     return NULL;
 }
 
-/* Waits until begin is done; under the lock. */
+/* Waits until the initializing thread is done.  Called with the lock held. */
 static tutti_status await_begin(int timeout_ms) {
     struct timespec until;
     int64_t begin_ns = tti_now_ns(), ns = begin_ns + timeout_ms * TTI_NS_PER_MS;
@@ -157,7 +157,8 @@ static tutti_status begin_in_time(int timeout_ms, MPI_Comm *out) {
     return st;
 }
 
-/* A launcher that the library does not know starts N jobs of one rank: nothing says so but this. */
+/* A launcher that does not match the MPI library starts N jobs of one rank; only the rank and size
+ * of MPI reveal this. */
 static tutti_status check_place(const tti_link_desc *desc, MPI_Comm comm) {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
     int rank, n_ranks;
@@ -173,37 +174,37 @@ static tutti_status check_place(const tti_link_desc *desc, MPI_Comm comm) {
 }
 
 static int data_tag(const mpi_state *s) { return (int)(2 * s->id + 1); }
-static int cry_tag(const mpi_state *s) { return (int)(2 * s->id + 2); }
+static int failure_tag(const mpi_state *s) { return (int)(2 * s->id + 2); }
 
 /* Posts the receive for a failure. */
-static tutti_status listen_for_cry(mpi_state *s) {
+static tutti_status post_failure_receive(mpi_state *s) {
     pthread_mutex_lock(&mpi.calls);
-    int error = MPI_Irecv(&s->heard, sizeof s->heard, MPI_BYTE, MPI_ANY_SOURCE, cry_tag(s), s->comm,
-                          &s->hears);
+    int error = MPI_Irecv(&s->received, sizeof s->received, MPI_BYTE, MPI_ANY_SOURCE,
+                          failure_tag(s), s->comm, &s->hears);
     pthread_mutex_unlock(&mpi.calls);
     return error == MPI_SUCCESS ? TUTTI_OK : fail_mpi("MPI_Irecv", error);
 }
 
 static void free_state(mpi_state *s) {
-    free(s->has_met);
+    free(s->has_exchanged);
     free(s->world_of);
-    free(s->says);
+    free(s->report_sends);
     free(s);
 }
 
-/* A state without requests; NULL with the text set. */
+/* Creates a state without requests.  NULL: out of memory, with the error text set. */
 static mpi_state *new_state(MPI_Comm comm, int rank, int n_ranks) {
     size_t n = (size_t)n_ranks;
     mpi_state *s = calloc(1, sizeof *s);
     int *world_of = calloc(n, sizeof *world_of);
-    MPI_Request *says = calloc(n, sizeof *says);
+    MPI_Request *report_sends = calloc(n, sizeof *report_sends);
     bool is_sparse = n_ranks > TTI_FULL_RANKS;
-    bool *has_met = is_sparse ? calloc(n, sizeof *has_met) : NULL;
-    if (!s || !world_of || !says || (is_sparse && !has_met)) {
+    bool *has_exchanged = is_sparse ? calloc(n, sizeof *has_exchanged) : NULL;
+    if (!s || !world_of || !report_sends || (is_sparse && !has_exchanged)) {
         free(s);
         free(world_of);
-        free(says);
-        free(has_met);
+        free(report_sends);
+        free(has_exchanged);
         (void)tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
         return NULL;
     }
@@ -211,14 +212,14 @@ static mpi_state *new_state(MPI_Comm comm, int rank, int n_ranks) {
                      .rank = rank,
                      .n_ranks = n_ranks,
                      .world_of = world_of,
-                     .says = says,
-                     .has_met = has_met};
+                     .report_sends = report_sends,
+                     .has_exchanged = has_exchanged};
     return s;
 }
 
-/* Begins to listen, and hands s over or frees it. */
+/* Posts the receive for failures.  On success passes s to *state, else frees it. */
 static tutti_status hand_over(mpi_state *s, void **state) {
-    tutti_status st = listen_for_cry(s);
+    tutti_status st = post_failure_receive(s);
     if (st != TUTTI_OK) {
         free_state(s);
         return st;
@@ -237,7 +238,7 @@ static tutti_status mpi_open(const tti_link_desc *desc, void **state) {
     return hand_over(s, state);
 }
 
-/* Whether MPI has tags for a subgroup of this number. */
+/* Computes the id of a subgroup.  False: MPI has no tags for it. */
 static bool has_tags(const mpi_state *whole, uint32_t serial, uint32_t *id) {
     int *most = NULL, is_there = 0;
     pthread_mutex_lock(&mpi.calls);
@@ -266,11 +267,11 @@ static tutti_status mpi_split(void *state, const tti_link_subgroup *subgroup, vo
 }
 
 /* Waits until pending reports are sent, if that is still possible. */
-static bool finish_says(mpi_state *s) {
+static bool finish_reports(mpi_state *s) {
     int64_t deadline_ns = tti_now_ns() + PARTING_MS * TTI_NS_PER_MS;
-    for (int i = 0; i < s->n_says;) {
+    for (int i = 0; i < s->n_report_sends;) {
         int is_out = 0;
-        if (MPI_Test(&s->says[i], &is_out, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (MPI_Test(&s->report_sends[i], &is_out, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         i += is_out;
         if (!is_out && tti_now_ns() >= deadline_ns) return false;
         if (!is_out) tti_sleep_ms(1);
@@ -278,7 +279,8 @@ static bool finish_says(mpi_state *s) {
     return true;
 }
 
-/* A receive that has begun to arrive cannot be cancelled, and its sender may be gone. */
+/* Cancels a receive.  If its message has begun to arrive, cancelling fails, and the sender may be
+ * gone: so the wait has a deadline. */
 static void drop_receive(MPI_Request *request, int64_t deadline_ns) {
     int is_over = *request == MPI_REQUEST_NULL;
     if (!is_over) MPI_Cancel(request);
@@ -287,14 +289,14 @@ static void drop_receive(MPI_Request *request, int64_t deadline_ns) {
         tti_sleep_ms(1);
 }
 
-/* Receives that are no longer needed: their memory is the caller's again. */
+/* Cancels the receives in flight, so that the caller may reuse their memory. */
 static void drop_receives(mpi_state *s) {
     int64_t deadline_ns = tti_now_ns() + PARTING_MS * TTI_NS_PER_MS;
     for (int i = 0; i < s->n_requests; i++)
         if (s->receives[i]) drop_receive(&s->requests[i], deadline_ns);
 }
 
-static void mpi_give_up(void *state) {
+static void mpi_cancel(void *state) {
     pthread_mutex_lock(&mpi.calls);
     drop_receives(state);
     pthread_mutex_unlock(&mpi.calls);
@@ -309,9 +311,10 @@ static void mpi_close(void *state, bool in_order) {
     if (in_order)
         drop_receive(&s->hears, INT64_MAX);
     else
-        (void)finish_says(s);
+        (void)finish_reports(s);
     pthread_mutex_unlock(&mpi.calls);
-    if (!in_order) return; /* MPI may still use the memory: the process ends soon */
+    if (!in_order)
+        return; /* MPI may still use the memory, so it is not freed; the process ends soon */
     free(s->requests);
     free(s->owners);
     free(s->receives);
@@ -322,7 +325,7 @@ static void mpi_close(void *state, bool in_order) {
 
 /* ---- messages ---- */
 
-/* The array with room for n_bytes; as it was, and *ok false, where there is no memory. */
+/* Resizes an array to n_bytes.  If out of memory, returns the old array and sets *ok to false. */
 static void *grow(void *array, size_t n_bytes, bool *ok) {
     void *more = realloc(array, n_bytes);
     *ok = *ok && more;
@@ -344,7 +347,7 @@ static tutti_status take_room(mpi_state *s, int n) {
     return TUTTI_OK;
 }
 
-/* Leaves out the requests that have ended. */
+/* Removes completed requests from the arrays. */
 static void close_ranks(mpi_state *s) {
     int n = 0;
     for (int i = 0; i < s->n_requests; i++) {
@@ -356,12 +359,12 @@ static void close_ranks(mpi_state *s) {
     s->n_requests = n;
 }
 
-/* Starts one message in chunks, because MPI counts with int. */
+/* Starts one message in chunks, because counts in MPI are int. */
 static tutti_status start(mpi_state *s, int index) {
     tti_message *m = &s->batch[index];
     int peer = s->world_of[m->peer];
     m->begun = true;
-    if (s->has_met) s->has_met[m->peer] = true;
+    if (s->has_exchanged) s->has_exchanged[m->peer] = true;
     for (size_t at = 0; at < m->n_bytes; at += CHUNK_BYTES) {
         int n = (int)TTI_MIN(m->n_bytes - at, (size_t)CHUNK_BYTES), error;
         MPI_Request *request = &s->requests[s->n_requests];
@@ -412,11 +415,11 @@ static tutti_status check_cry(mpi_state *s) {
         if (error != MPI_SUCCESS) return fail_mpi("MPI_Test", error);
     }
     if (here) {
-        s->heard.text[sizeof s->heard.text - 1] = '\0';
-        bool known = s->heard.status > 0 && s->heard.status < TUTTI_N_STATUS;
-        s->cause = known ? (tutti_status)s->heard.status : TUTTI_E_PEER;
+        s->received.text[sizeof s->received.text - 1] = '\0';
+        bool known = s->received.status > 0 && s->received.status < TUTTI_N_STATUS;
+        s->cause = known ? (tutti_status)s->received.status : TUTTI_E_PEER;
     }
-    return s->cause == TUTTI_OK ? TUTTI_OK : tti_fail(s->cause, "%s", s->heard.text);
+    return s->cause == TUTTI_OK ? TUTTI_OK : tti_fail(s->cause, "%s", s->received.text);
 }
 
 static tutti_status fail_size(const mpi_state *s, const tti_message *m) {
@@ -426,12 +429,12 @@ static tutti_status fail_size(const mpi_state *s, const tti_message *m) {
                     s->world_of[m->peer], m->n_bytes, s->world_of[s->rank]);
 }
 
-/* Request i has ended. */
+/* Handles the completion of request i. */
 static tutti_status note_done(mpi_state *s, int i, const MPI_Status *status) {
     tti_message *m = &s->batch[s->owners[i]];
     int n = 0;
     s->n_open--;
-    if (m->out) { /* in whatever order: all bytes are counted when all chunks have ended */
+    if (m->out) { /* chunks may complete in any order; only the total counts */
         m->done += TTI_MIN(m->n_bytes - m->done, (size_t)CHUNK_BYTES);
         return TUTTI_OK;
     }
@@ -469,7 +472,8 @@ static tutti_status mpi_test(void *state, int *blame) {
     return st;
 }
 
-/* MPI offers nothing to sleep on: short naps, that grow while nothing comes. */
+/* MPI has no descriptor to wait on.  So this sleeps for a short time, which grows while nothing
+ * arrives. */
 static void mpi_pause(void *state, int64_t n_ns, int wake_fd) {
     mpi_state *s = state;
     s->sleep_ns = TTI_MIN(TTI_MIN(s->sleep_ns * 2 + 5000, INT64_C(200000)), n_ns);
@@ -478,21 +482,21 @@ static void mpi_pause(void *state, int64_t n_ns, int wake_fd) {
     ppoll(&wakes, 1, &t, NULL);
 }
 
-/* Once: the text of the first report may still be on its way. */
-static void mpi_cry(void *state, tutti_status status, const char *text) {
+/* Reports only once, because the buffer of the first report may still be in use. */
+static void mpi_report_failure(void *state, tutti_status status, const char *text) {
     mpi_state *s = state;
     pthread_mutex_lock(&mpi.calls);
-    bool is_first = s->said.status == TUTTI_OK;
+    bool is_first = s->sent.status == TUTTI_OK;
     if (is_first) {
-        s->said.status = (int32_t)status;
-        snprintf(s->said.text, sizeof s->said.text, "%s", text);
+        s->sent.status = (int32_t)status;
+        snprintf(s->sent.text, sizeof s->sent.text, "%s", text);
     }
     for (int r = 0; r < s->n_ranks && is_first; r++)
-        if (r != s->rank && (!s->has_met || s->has_met[r]) &&
-            MPI_Isend(&s->said, sizeof s->said, MPI_BYTE, s->world_of[r], cry_tag(s), s->comm,
-                      &s->says[s->n_says]) == MPI_SUCCESS)
-            s->n_says++;
-    (void)finish_says(s);
+        if (r != s->rank && (!s->has_exchanged || s->has_exchanged[r]) &&
+            MPI_Isend(&s->sent, sizeof s->sent, MPI_BYTE, s->world_of[r], failure_tag(s), s->comm,
+                      &s->report_sends[s->n_report_sends]) == MPI_SUCCESS)
+            s->n_report_sends++;
+    (void)finish_reports(s);
     pthread_mutex_unlock(&mpi.calls);
 }
 
@@ -504,7 +508,7 @@ static tutti_status mpi_check(void *state, bool left_too) {
     return st;
 }
 
-static tutti_status mpi_heard(void *state) { return mpi_check(state, false); }
+static tutti_status mpi_check_reported(void *state) { return mpi_check(state, false); }
 
 static char doc[MPI_MAX_LIBRARY_VERSION_STRING]; /* "Open MPI v4.1.4" */
 
@@ -516,10 +520,10 @@ static const tti_link mpi_link = {
     .post = mpi_post,
     .test = mpi_test,
     .pause = mpi_pause,
-    .cry = mpi_cry,
-    .give_up = mpi_give_up,
+    .report_failure = mpi_report_failure,
+    .cancel = mpi_cancel,
     .check = mpi_check,
-    .heard = mpi_heard,
+    .check_reported = mpi_check_reported,
     .split = mpi_split,
     .receives_to_end = true,
 };

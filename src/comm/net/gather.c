@@ -1,7 +1,7 @@
-/* gather.c - shows something of every rank to every rank, while ranks join.
+/* gather.c - all-gathers a few bytes of every rank while ranks join.
  *
- * Each rank sends it to each other one; in a sparse group it goes up the tree of ranks, where rank
- * r is below rank (r - 1) / TTI_FAN_OUT, and all of it comes down. */
+ * Each rank sends its bytes to each other rank.  In a sparse group they go up the tree of ranks, in
+ * which the parent of rank r is rank (r - 1) / TTI_FAN_OUT, and rank 0 sends all bytes down. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +21,8 @@ static tutti_status swap_all(net_state *s, size_t n_bytes, char *all) {
     return tti_net_move(s, messages, n);
 }
 
-/* The subtree of a rank is a run of ranks on each level: copies them between all and packed, in
- * order, and returns how many there are. packed NULL: only counts. */
+/* Copies the entries of a rank's subtree, in order, between all and packed, and returns their
+ * number.  On each level the subtree is a run of ranks. packed NULL: only counts. */
 static size_t walk_subtree(const net_state *s, int rank, size_t n_bytes, char *all, char *packed,
                            bool pack) {
     size_t n = 0;

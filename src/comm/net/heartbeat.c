@@ -2,15 +2,16 @@
  *
  * A thread of the first rank of each host sends the progress pages (progress.h) of its host's ranks
  * to the first ranks of the other hosts, several times per timeout, and stores the pages that it
- * receives in memory that all ranks of its host can read.  It has a link of its own, because a rank
- * that saves, or waits in a subgroup, cannot serve the link of the whole.  If the link fails only
- * the heartbeat ends: the ranks notice the failure themselves.  A host that leaves sends a last
- * report and ends its connections; the heartbeat between the others continues.
+ * receives in memory that all ranks of its host can read.  The thread has its own link, because a
+ * rank that saves, or waits in a subgroup, does not use the link of the whole group.  If the
+ * heartbeat's link fails, only the heartbeat ends: the ranks detect the failure themselves.  A host
+ * that leaves sends a last report and closes its connections; the heartbeat between the other hosts
+ * continues.
  *
- * In a sparse group it speaks with the hosts above and below its own in a tree of hosts: up go the
- * suspects of a subtree (progress.h), down those of all other ranks, so that no report grows with
- * the job.  There it also passes failures on, because the ranks of a host that hears of one may
- * compute for long before they look at their links. */
+ * In a sparse group the thread communicates with the parent and the children of its host in a tree
+ * of hosts.  It sends the suspects of its subtree (progress.h) up and the suspects of all other
+ * ranks down, so that no report grows with the job.  It also forwards failures along the tree,
+ * because the ranks of a host may compute for long before they check their links. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -28,13 +29,13 @@
 enum {
     BEATS_PER_TIMEOUT = 16,
     MAX_PERIOD_MS = 250,
-    STALE_BEATS = 8, /* an older report does not prove that a rank is still in its phase */
+    STALE_BEATS = 8, /* maximum age of a report that counts as proof of a long phase */
     MIN_STALE_MS = 2000,
-    FLUSH_MS = 500 /* at the end, for the last report to be sent */
+    FLUSH_MS = 500 /* time to send the last report at the end */
 };
 
-/* The pages of ranks, or of a sparse group tti_suspects.  Clocks of hosts differ, so times travel
- * as ages. */
+/* The pages of ranks, or in a sparse group a tti_suspects.  Clocks of hosts differ, so times are
+ * sent as ages. */
 typedef struct report {
     uint64_t is_last;
     uint64_t body[];
@@ -43,12 +44,13 @@ typedef struct report {
 /* The first rank of another host. */
 typedef struct peer {
     int host;
-    size_t in_bytes, out_bytes; /* of the body of a report */
-    int n_in, n_out; /* ranks of which it reports, and of which it hears; not of a sparse group */
-    int *in_ranks;   /* [n_in]: their numbers in the whole */
-    int *out_ranks;  /* [n_out] */
-    tti_suspects suspects; /* of a sparse group: of its newest report */
-    int64_t heard_ns;      /* when its newest report came, 0: none has */
+    size_t in_bytes, out_bytes; /* bytes of the body of a report */
+    int n_in,
+        n_out; /* number of ranks in its reports and in reports to it; not used in a sparse group */
+    int *in_ranks;         /* [n_in]: ranks in the whole group */
+    int *out_ranks;        /* [n_out] */
+    tti_suspects suspects; /* sparse group: contents of its newest report */
+    int64_t heard_ns;      /* time of its newest report, 0: none */
     bool has_ended;        /* it has sent its last report */
     report *in, *out;
 } peer;
@@ -64,8 +66,8 @@ struct net_heartbeat {
     tti_message *messages; /* [n_peers][2]: in, out */
     int wake_fd;           /* an eventfd: stop or period_ms has changed */
     _Atomic int stop;      /* a stop_kind */
-    int *shown;            /* [n_hosts]: what texts call the first rank of a host */
-    bool *with;            /* [n_hosts]: whether it is a peer */
+    int *global_ranks;     /* [n_hosts]: number of a host's first rank in messages */
+    bool *with;            /* [n_hosts]: true for peers */
     pthread_t thread;
     bool is_running;
 };
@@ -138,7 +140,8 @@ static void terminate_texts(tti_progress *p) {
     p->activity[sizeof p->activity - 1] = '\0';
 }
 
-/* Suspects as they came: a rank that is not a member sends what no rank would. */
+/* Validates received suspects, because a sender that is not a rank of the job could send
+ * anything. */
 static void read_suspects(const net_state *s, tti_suspects *in) {
     terminate_texts(&in->culprit_page);
     terminate_texts(&in->busiest_page);
@@ -148,7 +151,7 @@ static void read_suspects(const net_state *s, tti_suspects *in) {
     if (in->busiest < 0 || in->busiest >= s->n_ranks) in->busiest = -1;
 }
 
-/* The suspects of all hosts but this one, and but those that a peer reports of. */
+/* Merges the suspects of all other hosts, except those that peer `but` reports. */
 static void merge_suspects(const net_heartbeat *h, const peer *but, tti_suspects *all) {
     tti_suspects_begin(all);
     for (int i = 0; i < h->n_peers; i++)
@@ -215,13 +218,13 @@ static void begin_send(net_heartbeat *h, int i, bool is_last) {
 
 static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
 
-/* A peer that has sent its last report ends its connection, unless the link must receive to the
- * end. */
+/* True if the peer may have closed its connection: it has sent its last report, and the link need
+ * not receive to the end. */
 static bool may_be_gone(const net_heartbeat *h, const peer *p) {
     return p->has_ended && !h->s->link->receives_to_end;
 }
 
-/* Whether the last report has been sent to every peer that waits for it, and, where the link must
+/* True if the last report has been sent to every peer that waits for it and, if the link must
  * receive to the end, has arrived from every peer. */
 static bool is_finished(const net_heartbeat *h) {
     for (int i = 0; i < h->n_peers; i++) {
@@ -315,18 +318,18 @@ static void sleep_until_woken(const net_heartbeat *h) {
     if (poll(&p, 1, h->period_ms) > 0 && read(h->wake_fd, &n, sizeof n) < 0) return;
 }
 
-/* A failure of this host to the hosts of the tree. */
+/* Reports a failure of this host to its neighbors in the tree. */
 static tutti_status report_failure(net_heartbeat *h) {
     tutti_status st = tti_shm_cause(h->s->local);
-    if (st != TUTTI_OK) h->s->link->cry(h->wire, st, tutti_last_error());
+    if (st != TUTTI_OK) h->s->link->report_failure(h->wire, st, tutti_last_error());
     return st;
 }
 
-/* A failure that another host has reported, or the loss of a rank there, to the ranks of this host,
- * which pass it on.  A rank that has left in order is not a failure. */
+/* Reports a failure of another host, or the loss of a rank there, to the ranks of this host, which
+ * forward it.  A rank that has left in order is not a failure. */
 static void break_host(const net_heartbeat *h) {
     const net_state *s = h->s;
-    tutti_status st = s->link->heard(h->wire);
+    tutti_status st = s->link->check_reported(h->wire);
     if (st != TUTTI_OK)
         tti_transport_shm.fail(s->local, st);
     else if (s->link->check(h->wire, false) != TUTTI_OK)
@@ -356,7 +359,7 @@ static void *run_heartbeat(void *arg) {
 
 static int host_above(int host) { return (host - 1) / TTI_FAN_OUT; }
 
-/* The ranks of a host, of which a report has a page each. */
+/* Lists the ranks of a host.  A report has one page for each of them. */
 static tutti_status list_ranks(const net_state *s, int host, int **ranks, int *n) {
     for (int r = 0; r < s->n_ranks; r++) *n += s->host_of[r] == host;
     *ranks = calloc((size_t)*n, sizeof **ranks);
@@ -392,7 +395,7 @@ static bool is_peer(const net_state *s, int host) {
 static tutti_status find_peers(net_heartbeat *h) {
     const net_state *s = h->s;
     for (int host = 0; host < s->n_hosts; host++) {
-        h->shown[host] = s->shown[s->first_of[host]];
+        h->global_ranks[host] = s->global_ranks[s->first_of[host]];
         h->with[host] = is_peer(s, host);
         if (h->with[host]) TTI_TRY(add_peer(h, host));
     }
@@ -411,13 +414,13 @@ static tutti_status start(net_heartbeat *h, uint32_t serial) {
     size_t n_peers = s->is_sparse ? TTI_MIN(n - 1, (size_t)TTI_FAN_OUT + 1) : n - 1;
     h->peers = calloc(n_peers, sizeof *h->peers);
     h->messages = calloc(2 * n_peers, sizeof *h->messages);
-    h->shown = calloc(n, sizeof *h->shown);
+    h->global_ranks = calloc(n, sizeof *h->global_ranks);
     h->with = calloc(n, sizeof *h->with);
-    if (!h->peers || !h->messages || !h->shown || !h->with)
+    if (!h->peers || !h->messages || !h->global_ranks || !h->with)
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
     TTI_TRY(find_peers(h));
     tti_link_subgroup subgroup = {.members = s->first_of,
-                                  .shown = h->shown,
+                                  .global_ranks = h->global_ranks,
                                   .with = h->with,
                                   .n_members = s->n_hosts,
                                   .index = s->host_of[s->rank],
@@ -466,19 +469,22 @@ void tti_net_stop_heartbeat(net_state *s) {
     net_heartbeat *h = s->heartbeat;
     if (!h) return;
     if (h->is_running) {
-        h->stop = s->cried ? STOP_AT_ONCE : STOP_IN_ORDER;
+        h->stop = s->has_reported ? STOP_AT_ONCE : STOP_IN_ORDER;
         wake(h);
         pthread_join(h->thread, NULL);
     }
-    /* A rank that has not failed says so even if a peer was too slow for the last report. */
+    /* A rank that has not failed leaves in order even if a peer was too slow for the last
+     * report. */
     bool is_complete = !s->link->receives_to_end || (h->is_running && is_finished(h));
-    bool in_order = !s->cried && is_complete;
-    /* In a sparse group the hosts of the tree hear why before the link ends. */
-    if (s->cried && s->is_sparse && h->wire) s->link->cry(h->wire, s->said_status, s->said);
+    bool in_order = !s->has_reported && is_complete;
+    /* In a sparse group, report the reason to the neighbors in the tree before the link closes. */
+    if (s->has_reported && s->is_sparse && h->wire)
+        s->link->report_failure(h->wire, s->failure_status, s->failure_text);
     s->link->close(h->wire, in_order);
     if (h->wake_fd >= 0) close(h->wake_fd);
     s->heartbeat = NULL;
-    if (!in_order && s->link->receives_to_end) return; /* MPI may still use the memory */
+    if (!in_order && s->link->receives_to_end)
+        return; /* MPI may still use the memory, so it is not freed */
     for (int i = 0; i < h->n_peers; i++) {
         free(h->peers[i].in_ranks);
         free(h->peers[i].out_ranks);
@@ -487,7 +493,7 @@ void tti_net_stop_heartbeat(net_state *s) {
     }
     free(h->peers);
     free(h->messages);
-    free(h->shown);
+    free(h->global_ranks);
     free(h->with);
     free(h);
 }

@@ -1,8 +1,8 @@
 /* hosts.c - finds the ranks that share a machine's memory, and connects them.
  *
- * Nothing on a host has a name: its first rank makes a group (a memfd) and sends process id and
- * descriptor to the others, which open it through /proc.  This fails between users and containers;
- * such ranks count as separate hosts and communicate through the link. */
+ * The group of a host is a memfd without a name.  The host's first rank creates it and sends its
+ * process id and descriptor number to the others, which open it through /proc.  This fails between
+ * users and containers; such ranks count as separate hosts and communicate through the link. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ static uint64_t mix_namespace(uint64_t hash, const char *path) {
     return mix(hash, &info.st_ino, sizeof info.st_ino);
 }
 
-/* The name in $TUTTI_TEST_HOSTS ("a,a,b": by rank, the last one for all further ranks); else that
- * of this host. */
+/* Writes the name of this host, or, for tests, the rank's name in $TUTTI_TEST_HOSTS ("a,a,b";
+ * further ranks use the last name). */
 static void name_host(int rank, char *out, size_t n_bytes) {
     const char *given = getenv("TUTTI_TEST_HOSTS");
     if (!given || !*given) {
@@ -39,7 +39,7 @@ static void name_host(int rank, char *out, size_t n_bytes) {
     snprintf(out, n_bytes, "%.*s", (int)strcspn(given, ","), given);
 }
 
-void tti_net_introduce(int rank, net_hello *hello) {
+void tti_net_fill_hello(int rank, net_hello *hello) {
     char boot[64] = "";
     *hello = (net_hello){.magic = magic, .wire = NET_WIRE, .pid = (int32_t)getpid()};
     bool is_other = TTI_FAULT_AT("net.version", rank, -1);
@@ -71,14 +71,15 @@ void tti_net_divide(net_state *s, const bool *apart) {
     }
 }
 
-/* How to open the group of a host. */
+/* The data with which a process opens the group of a host. */
 typedef struct local_peer {
     int32_t pid, fd;
     uint32_t ok;
     uint32_t unused;
 } local_peer;
 
-/* Sends one message from the first rank of this host to its others, or back: items [n_local]. */
+/* Sends one message from the first rank of this host to each of its other ranks, or back. items
+ * [n_local]. */
 static tutti_status pass(net_state *s, bool to_first, local_peer *items) {
     tti_message *messages = tti_message_list_room(&s->messages, s->n_local);
     if (!messages) return TUTTI_E_NOMEM;
@@ -94,7 +95,7 @@ static tutti_status pass(net_state *s, bool to_first, local_peer *items) {
     return tti_net_move(s, messages, n);
 }
 
-/* Every rank learns of each host whether its ranks have their group. */
+/* Shares with every rank the list of hosts whose ranks could not open their group. */
 static tutti_status share_success(net_state *s, bool ok, bool *apart) {
     unsigned char mine = ok, *all = calloc((size_t)s->n_ranks, 1);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
@@ -118,7 +119,7 @@ static tutti_status connect_locally(net_state *s, local_peer *items, bool *out) 
     if (me != 0)
         ok = items[me].ok && tti_shm_open_group(items[me].pid, items[me].fd, &s->group) == TUTTI_OK;
     items[me].ok = ok;
-    TTI_TRY(pass(s, true, items)); /* one that cannot takes all of its host apart */
+    TTI_TRY(pass(s, true, items)); /* if one rank fails, no rank of the host uses the group */
     for (int i = 0; me == 0 && i < s->n_local; i++) ok = ok && items[i].ok;
     for (int i = 0; me == 0 && i < s->n_local; i++) items[i].ok = ok;
     TTI_TRY(pass(s, false, items));

@@ -1,9 +1,9 @@
 /* join.c - connects ranks of several hosts, and disconnects them.
  *
- * First the link, then a hello from each rank to each, which is refused if it is from another
- * version; then the groups of the hosts; then the watcher.  In a sparse group ranks say hello to
- * those above and below them in the tree of ranks, so that all are of one version if no hello is
- * refused, and a shorter entry of each rank goes to all. */
+ * A rank first opens the link and exchanges a hello with each other rank, and refuses a hello of
+ * another version.  Then it joins the group of its host and starts the watcher.  In a sparse group
+ * ranks exchange hellos only with their neighbors in the tree of ranks: if none is refused, all
+ * ranks have the same version.  All ranks then get a shorter entry of each rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,8 @@ static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
              tti_net_host_name(s->host_names, &s->peers[rank]));
 }
 
-/* Names of hosts are kept once: ranks of a host mostly follow each other. */
+/* Stores each host name once.  Checks the last name first, because ranks of a host mostly follow
+ * each other. */
 static tutti_status keep_name(net_state *s, const char *name, int32_t *out) {
     for (int i = s->n_host_names - 1; i >= 0; i--)
         if (strcmp(s->host_names[i], name) == 0) {
@@ -99,7 +100,7 @@ static tutti_status gather_entries(net_state *s, const net_hello *hello) {
 
 static tutti_status say_hello(net_state *s) {
     net_hello mine;
-    tti_net_introduce(s->rank, &mine);
+    tti_net_fill_hello(s->rank, &mine);
     if (s->is_sparse) {
         TTI_TRY(greet_neighbors(s, &mine));
         TTI_TRY(gather_entries(s, &mine));
@@ -110,7 +111,8 @@ static tutti_status say_hello(net_state *s) {
     return TUTTI_OK;
 }
 
-/* Makes the groups of the hosts; if one cannot be made, its ranks become separate hosts. */
+/* Creates the groups of the hosts.  If a group cannot be created, its ranks become separate
+ * hosts. */
 static tutti_status form_hosts(net_state *s) {
     bool *apart = calloc((size_t)s->n_ranks, sizeof *apart);
     if (!apart)
@@ -130,7 +132,7 @@ static tutti_status form_hosts(net_state *s) {
                              .phase_timeout_ms = s->phase_timeout_ms};
     TTI_TRY(tti_shm_join_as(&local, s->rank_of, &s->local));
     tti_net_listen(s);
-    TTI_TRY(tti_net_plant_tree(s));
+    TTI_TRY(tti_net_create_tree(s));
     TTI_TRY(tti_net_start_heartbeat(s));
     return tti_net_watch(s);
 }
@@ -144,7 +146,7 @@ tutti_status tti_net_alloc(net_state *s) {
     if (!s->numbers || !s->peers || (!s->is_sparse && !s->records))
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
     for (size_t r = 0; r < n; r++) s->peers[r].host = -1;
-    s->shown = s->numbers;
+    s->global_ranks = s->numbers;
     s->host_of = s->numbers + n;
     s->first_of = s->numbers + 2 * n;
     s->index_of = s->numbers + 3 * n;
@@ -165,7 +167,7 @@ static tutti_status join(net_state *s, const tutti_comm_desc *desc) {
     s->host_ids = calloc((size_t)s->n_ranks, sizeof *s->host_ids);
     if (!s->host_ids)
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %d ranks", s->n_ranks);
-    for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;
+    for (int r = 0; r < s->n_ranks; r++) s->global_ranks[r] = r;
     TTI_TRY(tti_link_find(desc->transport, &s->link));
     TTI_TRY(s->link->open(&link, &s->wire));
     TTI_TRY(say_hello(s));
@@ -193,18 +195,19 @@ tutti_status tti_net_join(const tutti_comm_desc *desc, void **state) {
 
 void tti_net_fail(void *state, tutti_status status) {
     net_state *s = state;
-    if (s->cried) return;
-    s->cried = true;
-    s->said_status = status;
-    snprintf(s->said, sizeof s->said, "%s", tutti_last_error());
-    /* Report to other hosts first: ranks of this host may leave as soon as they see the failure. */
-    if (s->wire) s->link->cry(s->wire, status, s->said);
+    if (s->has_reported) return;
+    s->has_reported = true;
+    s->failure_status = status;
+    snprintf(s->failure_text, sizeof s->failure_text, "%s", tutti_last_error());
+    /* Report to other hosts first, because ranks of this host may exit as soon as they see the
+     * failure. */
+    if (s->wire) s->link->report_failure(s->wire, status, s->failure_text);
     if (s->local) tti_transport_shm.fail(s->local, status);
 }
 
-/* A subgroup that was in no call when the whole failed passes that on before it goes, as does a
- * sparse group whose failure another rank of this host has heard of.  The text of the calling
- * thread stays as it is. */
+/* Forwards a failure before leaving: for a subgroup that was in no call when the whole group
+ * failed, and for a sparse group whose failure another rank of this host has received.  The error
+ * text of the calling thread stays as it is. */
 static void pass_failure_on(net_state *s) {
     char kept[8192];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
@@ -217,14 +220,14 @@ static void pass_failure_on(net_state *s) {
 void tti_net_leave(void *state) {
     net_state *s = state;
     if (!s) return;
-    if ((s->is_subgroup || s->is_sparse) && s->local && !s->cried) pass_failure_on(s);
+    if ((s->is_subgroup || s->is_sparse) && s->local && !s->has_reported) pass_failure_on(s);
     tti_net_unwatch(s);
     tti_net_stop_heartbeat(s);
     tti_transport_shm.leave(s->local);
-    if (s->link) s->link->close(s->wire, !s->cried);
+    if (s->link) s->link->close(s->wire, !s->has_reported);
     tutti_comm_group_destroy(s->group);
     tti_message_list_free(&s->messages);
-    tti_net_fell_tree(s);
+    tti_net_destroy_tree(s);
     free(s->records);
     for (int i = 0; i < s->n_host_names; i++) free(s->host_names[i]);
     if (!s->is_subgroup) free(s->host_names);

@@ -1,8 +1,8 @@
 /* subgroup.c - a communicator for some ranks of several hosts.
  *
- * On each host its members get a shared-memory group below the host's group, so they see every
- * failure of the whole that a rank of the host receives.  Between hosts they get their own links,
- * so another thread than the whole's may use a subgroup. */
+ * On each host the members get a shared-memory group that is split from the host's group, so they
+ * see every failure that a rank of the host receives.  Between hosts they get their own links, so
+ * the subgroup and the whole group may be used by different threads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static void take_members(const net_state *whole, const int *members, net_state *
         subgroup->index_of[i] = is_here ? subgroup->n_local : -1;
         if (is_here) subgroup->rank_of[subgroup->n_local++] = i;
         subgroup->peers[i] = whole->peers[members[i]];
-        subgroup->shown[i] = whole->shown[members[i]];
+        subgroup->global_ranks[i] = whole->global_ranks[members[i]];
     }
 }
 
@@ -44,14 +44,15 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
     return TUTTI_OK;
 }
 
-/* The only member of this host: a group of one, so that calls need not know. */
+/* Creates a group of one for a member that is alone on its host, so that calls need no special
+ * case. */
 static tutti_status join_alone(const net_state *whole, net_state *s) {
     TTI_TRY(tutti_comm_group_create(1, &s->group));
     tutti_comm_desc desc = {.group = s->group,
                             .n_ranks = 1,
                             .timeout_ms = s->timeout_ms,
                             .phase_timeout_ms = s->phase_timeout_ms};
-    return tti_shm_join_subgroup(&desc, &s->shown[s->rank], whole->local, &s->local);
+    return tti_shm_join_subgroup(&desc, &s->global_ranks[s->rank], whole->local, &s->local);
 }
 
 static tutti_status connect_hosts(const net_state *whole, const int *members, net_state *s) {
@@ -59,7 +60,7 @@ static tutti_status connect_hosts(const net_state *whole, const int *members, ne
     if (!with) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory for %d ranks", s->n_ranks);
     for (int i = 0; i < s->n_ranks; i++) with[i] = s->host_of[i] != s->host_of[s->rank];
     tti_link_subgroup subgroup = {.members = members,
-                                  .shown = s->shown,
+                                  .global_ranks = s->global_ranks,
                                   .with = with,
                                   .n_members = s->n_ranks,
                                   .index = s->rank,
@@ -70,10 +71,11 @@ static tutti_status connect_hosts(const net_state *whole, const int *members, ne
     free(with);
     TTI_TRY(st);
     tti_net_listen(s);
-    return tti_net_plant_tree(s);
+    return tti_net_create_tree(s);
 }
 
-/* near: the subgroup inside this host; NULL: there is no other member here. */
+/* Joins the subgroup. near: its state inside this host; NULL: there is no other member on this
+ * host. */
 static tutti_status join_subgroup(const net_state *whole, const int *members, int n, int index,
                                   void *near, void **subgroup) {
     net_state *s = NULL;

@@ -1,8 +1,8 @@
 /* transport.c - the transport over hosts: agreement, barrier, messages, memory of the host.
  *
- * An agreement is first one inside each host, in its shared memory; then each rank sends its record
- * to every rank of the other hosts.  Records of other ranks are stored twice, by parity, so that a
- * payload is valid until the next agreement but one, as in shared memory. */
+ * In an agreement the ranks of each host first agree in shared memory; then each rank sends its
+ * record to every rank of the other hosts.  There are two records per rank, by parity of the
+ * agreement, so that a payload is valid until the next agreement but one, as in shared memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,7 @@ static net_record *record_of(const net_state *s, int rank) {
 
 static bool is_remote(const net_state *s, int rank) { return s->index_of[rank] < 0; }
 
-/* A message out of mine and one into theirs(rank) for each rank of another host; the sizes are the
- * sender's own. */
+/* Exchanges records with each rank of another host; each sender decides how many bytes it sends. */
 static tutti_status swap_records(net_state *s, size_t from, bool rest) {
     tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
@@ -36,7 +35,8 @@ static tutti_status swap_records(net_state *s, size_t from, bool rest) {
     return tti_net_move(s, messages, n);
 }
 
-/* Whether some rank's payload is longer than what travels with the record. */
+/* Validates received records. *rest: some payload is longer than the part that is sent with the
+ * record. */
 static tutti_status check_records(const net_state *s, bool *rest) {
     *rest = s->mine[s->n_agreed % 2].inline_bytes > NET_HEAD_BYTES;
     for (int r = 0; r < s->n_ranks; r++) {
@@ -50,8 +50,8 @@ static tutti_status check_records(const net_state *s, bool *rest) {
     return TUTTI_OK;
 }
 
-/* The call of a rank; local: the agreement of this host.  The calls of its ranks after the odd one
- * are not known, and not needed: the comparison, in the order of ranks, ends before them. */
+/* The call of a rank. local: the agreement of this host.  The calls of this host's ranks after the
+ * odd one are unknown, but the comparison, in the order of ranks, ends before them. */
 static const tti_call *call_of(const net_state *s, const tti_agreement *local, int rank) {
     if (is_remote(s, rank)) return &record_of(s, rank)->call;
     return s->index_of[rank] == local->odd_rank ? &local->odd : &local->first;
@@ -107,7 +107,7 @@ static void *net_view(void *state, int rank, int buf) {
     return tti_transport_shm.view(s->local, s->index_of[rank], buf);
 }
 
-/* After the barrier of its host a rank speaks for all of it. */
+/* After the barrier of its host, each rank represents all ranks of its host. */
 static tutti_status net_barrier(void *state) {
     net_state *s = state;
     uint64_t mine = s->n_agreed, theirs[TTI_FULL_RANKS];
@@ -126,7 +126,7 @@ static tutti_status net_barrier(void *state) {
     return tti_net_move(s, messages, n);
 }
 
-/* The link moves its messages while those of the host are copied. */
+/* The link moves its messages while messages inside the host are copied. */
 static tutti_status net_send_recv(void *state, tti_message *messages, int n_messages) {
     net_state *s = state;
     tti_message *sorted = tti_message_list_room(&s->messages, n_messages);
@@ -139,7 +139,7 @@ static tutti_status net_send_recv(void *state, tti_message *messages, int n_mess
         *to = *m;
         if (!is_remote(s, m->peer)) to->peer = s->index_of[m->peer];
     }
-    tti_message *remote = sorted + n_local; /* last first: bring them into order again */
+    tti_message *remote = sorted + n_local; /* these are in reverse order: reverse them */
     for (int a = 0, b = n_remote - 1; a < b; a++, b--) {
         tti_message swap = remote[a];
         remote[a] = remote[b];
@@ -148,7 +148,7 @@ static tutti_status net_send_recv(void *state, tti_message *messages, int n_mess
     tutti_status st = n_remote ? s->link->post(s->wire, remote, n_remote) : TUTTI_OK;
     if (st == TUTTI_OK && n_local) st = tti_transport_shm.send_recv(s->local, sorted, n_local);
     if (n_remote == 0) return st;
-    return st == TUTTI_OK ? tti_net_wait(s) : tti_net_give_up(s, st);
+    return st == TUTTI_OK ? tti_net_wait(s) : tti_net_cancel(s, st);
 }
 
 static tutti_status net_alloc(void *state, size_t n_bytes, void **out) {
@@ -163,26 +163,27 @@ static tutti_status net_check(void *state) {
     return s->n_hosts > 1 ? s->link->check(s->wire, true) : TUTTI_OK;
 }
 
-static tutti_status net_heard(void *state) {
+static tutti_status net_check_reported(void *state) {
     net_state *s = state;
     TTI_TRY(tti_shm_reported(s->local));
-    return s->n_hosts > 1 ? s->link->heard(s->wire) : TUTTI_OK;
+    return s->n_hosts > 1 ? s->link->check_reported(s->wire) : TUTTI_OK;
 }
 
 static void net_describe_late(void *state, tti_str *out) {
     net_state *s = state;
-    int64_t *quiet_ns = calloc((size_t)s->n_ranks, sizeof *quiet_ns);
+    int64_t *silent_ns = calloc((size_t)s->n_ranks, sizeof *silent_ns);
     int ms = s->timeout_ms / 2;
     tti_shm_report_stopped(s->local, tti_net_host_name(s->host_names, &s->peers[s->rank]), out);
-    if (!quiet_ns) return;
-    if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet_ns);
+    if (!silent_ns) return;
+    if (s->n_hosts > 1 && s->link->get_silence)
+        s->link->get_silence(s->wire, ms * TTI_NS_PER_MS, silent_ns);
     for (int r = 0; r < s->n_ranks; r++)
-        if (quiet_ns[r] > 0 && s->host_of[r] != s->host_of[s->rank])
+        if (silent_ns[r] > 0 && s->host_of[r] != s->host_of[s->rank])
             tti_str_printf(out, ", rank %d (pid %d on %s), which has sent nothing for %lld ms",
-                           s->shown[r], s->peers[r].pid,
+                           s->global_ranks[r], s->peers[r].pid,
                            tti_net_host_name(s->host_names, &s->peers[r]),
-                           (long long)(quiet_ns[r] / TTI_NS_PER_MS));
-    free(quiet_ns);
+                           (long long)(silent_ns[r] / TTI_NS_PER_MS));
+    free(silent_ns);
 }
 
 static void net_note_call(void *state, const tti_call *call) {
@@ -195,7 +196,7 @@ static void net_note_step(void *state, uint64_t step, const char *phase) {
     tti_transport_shm.note_step(((net_state *)state)->local, step, phase);
 }
 
-/* Ranks of this host see it at once, those of others with the next heartbeat. */
+/* Ranks of this host see the phase at once, ranks of other hosts with the next heartbeat. */
 static void net_declare(void *state, const char *activity) {
     tti_transport_shm.declare(((net_state *)state)->local, activity);
 }
@@ -251,12 +252,12 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
         .send_recv = net_send_recv, .view = net_view, .payload = net_payload,                     \
-        .fail = tti_net_fail, .break_off = tti_net_break, .check = net_check, .heard = net_heard, \
-        .describe_late = net_describe_late, .delay = tti_net_delay,                               \
-        .set_timeout = net_set_timeout, .note_call = net_note_call, .note_step = net_note_step,   \
-        .declare = net_declare, .note_wait = net_note_wait, .find_culprit = tti_net_find_culprit, \
-        .find_busy = tti_net_find_busy, .hosts = net_hosts, .near = net_near,                     \
-        .is_sparse = net_is_sparse, .inline_bytes = net_inline_bytes,                             \
+        .fail = tti_net_fail, .break_off = tti_net_break, .check = net_check,                     \
+        .check_reported = net_check_reported, .describe_late = net_describe_late,                 \
+        .delay = tti_net_delay, .set_timeout = net_set_timeout, .note_call = net_note_call,       \
+        .note_step = net_note_step, .declare = net_declare, .note_wait = net_note_wait,           \
+        .find_culprit = tti_net_find_culprit, .find_busy = tti_net_find_busy, .hosts = net_hosts, \
+        .near = net_near, .is_sparse = net_is_sparse, .inline_bytes = net_inline_bytes,           \
         .near_barrier = net_near_barrier, .host_group = net_host_group, .split = tti_net_split,   \
         .stream = tti_net_stream                                                                  \
     }

@@ -1,17 +1,17 @@
 /* tree.c - agreement and barrier of a sparse group, along a tree of hosts.
  *
- * The ranks of a host agree in shared memory; then its first rank speaks for it.  Host h is below
- * host (h - 1) / TTI_FAN_OUT: what all ranks of a subtree called goes up as one summary of fixed
- * size, and the summary of all comes down.  Payloads follow it, if there are any.  They lie in
- * memory of the host, twice, by parity of the agreement: so a payload is valid until the next
- * agreement but one, as in shared memory. */
+ * The ranks of a host agree in shared memory; then the host's first rank represents it.  The parent
+ * of host h is host (h - 1) / TTI_FAN_OUT.  The calls of all ranks of a subtree go up as one
+ * summary of fixed size, and the summary of all ranks comes down.  Payloads follow the summaries.
+ * Each host stores them in two buffers, by parity of the agreement, so that a payload is valid
+ * until the next agreement but one, as in shared memory. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/net/net.h"
 
 enum {
-    PAYLOAD_BYTES = 4 << 20, /* of all ranks together, unless there are very many */
+    PAYLOAD_BYTES = 4 << 20, /* limit for all ranks together, unless there are very many ranks */
     LEAST_INLINE_BYTES = 256
 };
 
@@ -19,12 +19,12 @@ enum {
 typedef struct summary {
     tti_call first, odd;
     int32_t first_rank; /* the lowest one */
-    int32_t odd_rank;   /* the lowest one whose call differs from that; -1: none */
-    uint64_t near;      /* of all: every buffer of a host can be seen inside it */
-    uint64_t n_bytes;   /* of the payloads that follow */
+    int32_t odd_rank;   /* the lowest rank whose call differs from that of first_rank; -1: none */
+    uint64_t near;      /* true if on every host all buffers are visible to the host's ranks */
+    uint64_t n_bytes;   /* bytes of the payloads that follow */
 } summary;
 
-/* Before each payload: whose it is. */
+/* Precedes each payload: its rank and size. */
 typedef struct label {
     int32_t rank;
     uint32_t n_bytes;
@@ -38,10 +38,10 @@ typedef struct slot {
 
 struct net_tree {
     size_t inline_bytes, slot_bytes;
-    summary *verdicts;    /* [2], in memory of the host */
-    unsigned char *slots; /* [2][n_ranks][slot_bytes], the same */
+    summary *verdicts;    /* [2], in shared memory of the host */
+    unsigned char *slots; /* [2][n_ranks][slot_bytes], in shared memory of the host */
     /* Fields of the first rank of a host: */
-    int above; /* the first rank of the host above, -1: none */
+    int above; /* the first rank of the parent host, -1: none */
     int below[TTI_FAN_OUT], n_below;
     unsigned char *packed; /* payloads with their labels */
     size_t cap;
@@ -58,7 +58,7 @@ static bool is_leader(const net_state *s) { return s->index_of[s->rank] == 0; }
 
 /* ---- begin and end ---- */
 
-/* The parts of the ranks of a host follow each other. */
+/* The parts of the ranks of a host are contiguous, so together they form one array. */
 tutti_status tti_net_share(net_state *s, size_t n_bytes, void **out) {
     tti_agreement agreement;
     void *own;
@@ -71,7 +71,7 @@ tutti_status tti_net_share(net_state *s, size_t n_bytes, void **out) {
                 : tti_fail(TUTTI_E_INTERNAL, "comm_create: a host's ranks share no memory");
 }
 
-tutti_status tti_net_plant_tree(net_state *s) {
+tutti_status tti_net_create_tree(net_state *s) {
     if (!s->is_sparse || s->n_hosts == 1) return TUTTI_OK;
     net_tree *t = s->tree = calloc(1, sizeof *t);
     if (!t) return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
@@ -89,7 +89,7 @@ tutti_status tti_net_plant_tree(net_state *s) {
     return TUTTI_OK;
 }
 
-void tti_net_fell_tree(net_state *s) {
+void tti_net_destroy_tree(net_state *s) {
     if (!s->tree) return;
     free(s->tree->packed);
     free(s->tree);
@@ -129,13 +129,15 @@ static summary summarize_host(const net_state *s, const tti_offer *mine,
                      .near = local->direct};
 }
 
-/* A rank that is not a member sends what no rank would. */
+/* Validates a received summary, because a sender that is not a rank of the job could send
+ * anything. */
 static tutti_status check_summary(const net_state *s, const summary *got, int peer) {
     size_t most = (size_t)s->n_ranks * (sizeof(label) + s->tree->inline_bytes);
     if (got->first_rank >= 0 && got->first_rank < s->n_ranks && got->odd_rank >= -1 &&
         got->odd_rank < s->n_ranks && got->n_bytes <= most)
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends a damaged agreement", s->shown[peer]);
+    return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends a damaged agreement",
+                    s->global_ranks[peer]);
 }
 
 /* ---- payloads ---- */
@@ -149,7 +151,7 @@ static tutti_status widen(net_tree *t, size_t n_bytes) {
     return TUTTI_OK;
 }
 
-/* Those of this host, packed. */
+/* Packs the payloads of this host's ranks. */
 static tutti_status pack_host(net_state *s, uint64_t *n_bytes) {
     net_tree *t = s->tree;
     size_t n = 0;
@@ -166,7 +168,7 @@ static tutti_status pack_host(net_state *s, uint64_t *n_bytes) {
     return TUTTI_OK;
 }
 
-/* Stores those of other hosts. */
+/* Stores the payloads of other hosts' ranks. */
 static tutti_status unpack(net_state *s, size_t n_bytes) {
     const net_tree *t = s->tree;
     for (size_t at = 0; at < n_bytes;) {
@@ -190,7 +192,7 @@ static tutti_status move_one(net_state *s, int peer, const void *out, void *in, 
     return tti_net_move(s, &message, 1);
 }
 
-/* The summaries of the hosts below, and after them their payloads. */
+/* Receives the summaries of the child hosts, then their payloads. */
 static tutti_status gather_below(net_state *s, summary *all) {
     net_tree *t = s->tree;
     summary below[TTI_FAN_OUT];
@@ -224,7 +226,7 @@ static tutti_status ask_above(net_state *s, summary *all) {
     return all->n_bytes ? move_one(s, t->above, NULL, t->packed, all->n_bytes) : TUTTI_OK;
 }
 
-/* n_bytes at bytes to each host below. */
+/* Sends n_bytes at bytes to each child host. */
 static tutti_status send_below(net_state *s, const void *bytes, size_t n_bytes) {
     const net_tree *t = s->tree;
     tti_message messages[TTI_FAN_OUT];
@@ -264,7 +266,7 @@ tutti_status tti_net_tree_agree(net_state *s, const tti_offer *mine, tti_agreeme
         summary of_host = summarize_host(s, mine, &local);
         TTI_TRY(agree_with_hosts(s, &of_host));
     }
-    TTI_TRY(tti_transport_shm.barrier(s->local)); /* the verdict is there */
+    TTI_TRY(tti_transport_shm.barrier(s->local)); /* now the verdict is complete */
     const summary *verdict = &s->tree->verdicts[parity(s)];
     *out = (tti_agreement){
         .odd_rank = verdict->odd_rank, .first = verdict->first, .odd = verdict->odd};

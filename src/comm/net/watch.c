@@ -1,15 +1,14 @@
 /* watch.c - a thread that waits for the death of the other processes of this host, and checks
  * whether the next one is stopped.
  *
- * A rank that sleeps in shared memory does not notice that a peer was killed; a pidfd reports it at
- * once.  A rank that has left in an orderly way before it ends is not a failure.  Only the parent
- * is notified of a stop (SIGSTOP, a batch system, Ctrl-Z), so each rank reads the state of the next
- * one in a circle: if some are stopped and some run, a running one precedes a stopped one.  A rank
- * that does not listen to the group, but waits for a stopped rank on its own connection
- * (asynchronous workers), notices when that one ends: therefore a stopped rank is killed.  Not
- * before this rank has reported it to the other hosts, though, which would see only that a
- * connection ends: the report comes from the thread that uses the connections, and that may compute
- * just now. */
+ * A rank that sleeps in shared memory does not notice that a peer was killed; a pidfd reports the
+ * death at once.  A rank that leaves before its process ends is not a failure. ¶ Only the parent of
+ * a process is notified of a stop (SIGSTOP, a batch system, Ctrl-Z).  So each rank reads the state
+ * of the next rank in a circle: if some ranks are stopped and some run, a running rank precedes a
+ * stopped one. ¶ Asynchronous workers do not check the group, but wait for a stopped rank on their
+ * own connection, which reports only the end of a process.  Therefore a stopped rank is killed, but
+ * only after this rank has reported it to the other hosts, which otherwise see only a closed
+ * connection.  The report is delayed if the thread that uses the connections is computing. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,22 +26,24 @@
 #include "comm/net/net.h"
 
 enum {
-    LOOK_MS = 100,     /* from look to look */
-    LATE_MS = 300,     /* a look that comes so long after the last one proves nothing */
-    STOPPED_MS = 500,  /* a rank that is seen stopped for so long does not continue by itself */
-    GIVEN_UP_MS = 800, /* by then all ranks that listen know of it, if one has reported it */
-    UNHEARD_MS = 8000  /* and if none has by then, none listens to the group */
+    LOOK_MS = 100, /* interval between two checks */
+    LATE_MS = 300, /* a check this long after the previous one proves nothing */
+    STOPPED_MS =
+        500, /* a rank that was stopped for this long is assumed not to continue by itself */
+    GIVEN_UP_MS = 800, /* time by which a report has reached all ranks that check the group */
+    UNHEARD_MS = 8000  /* time after which no rank is assumed to check the group */
 };
 
 /* The observation of the next process. */
 typedef struct stop_look {
     net_watched *at;  /* NULL: no process is left */
-    int64_t last_ns;  /* when it was looked at */
-    int64_t since_ns; /* since when it has been seen stopped, INT64_MAX: it runs */
+    int64_t last_ns;  /* time of the last check */
+    int64_t since_ns; /* time since which the process is stopped, INT64_MAX: it runs */
     bool is_reported;
 } stop_look;
 
-/* Breaks the group of this host, unless another is named already; false: the rank had left. */
+/* Breaks the group of this host, unless a lost rank was recorded already.  False: the rank had left
+ * in order. */
 static bool note_loss(net_state *s, int rank, const char *how) {
     tti_progress page;
     char text[256];
@@ -63,8 +64,8 @@ void tti_net_break(void *state) {
     (void)note_loss(s, s->rank, "left this group: the membership changes");
 }
 
-/* In the circle of ranks, starting after this one.  Processes that cannot be waited for are still
- * checked for stops. */
+/* Lists the other processes in the order of the circle, starting after this rank.  Processes
+ * without a pidfd are still checked for stops. */
 static int find_others(net_state *s, net_watched *others) {
     int n = 0;
     for (int i = 1; i < s->n_local; i++) {
@@ -72,7 +73,7 @@ static int find_others(net_state *s, net_watched *others) {
         if (pid == (int)getpid()) continue;
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
         bool is_gone = fd < 0 && errno == ESRCH;
-        if (is_gone) note_loss(s, rank, "died"); /* it had connected before */
+        if (is_gone) note_loss(s, rank, "died"); /* the process died after it had connected */
         others[n++] = (net_watched){rank, fd, is_gone};
     }
     return n;
@@ -84,8 +85,8 @@ static void look_at_next(net_watched *others, int n, stop_look *look) {
         if (!others[i].is_gone) look->at = &others[i];
 }
 
-/* A late check means that this process was stopped too, with its whole job: the first process that
- * continues must not blame the others. */
+/* A late check means that this process was stopped too, with the whole job.  Then the first process
+ * that continues must not report the others. */
 static void look(net_state *s, stop_look *l) {
     int64_t now_ns = tti_now_ns();
     bool late = now_ns - l->last_ns > LATE_MS * TTI_NS_PER_MS;
@@ -98,8 +99,8 @@ static void look(net_state *s, stop_look *l) {
     if (late || l->since_ns == INT64_MAX) l->since_ns = now_ns;
     if (!l->is_reported && now_ns - l->since_ns >= STOPPED_MS * TTI_NS_PER_MS)
         l->is_reported = note_loss(s, l->at->rank, "was stopped by a signal");
-    bool is_heard = atomic_load(&s->cried) || TTI_FAULT("watch.heard");
-    int64_t wait_ms = is_heard ? GIVEN_UP_MS : UNHEARD_MS;
+    bool is_reported = atomic_load(&s->has_reported) || TTI_FAULT("watch.reported");
+    int64_t wait_ms = is_reported ? GIVEN_UP_MS : UNHEARD_MS;
     if (l->is_reported && now_ns - l->since_ns >= wait_ms * TTI_NS_PER_MS && l->at->fd >= 0)
         syscall(SYS_pidfd_send_signal, l->at->fd, SIGKILL, NULL, 0);
 }
@@ -111,7 +112,7 @@ static void note_death(net_state *s, net_watched *w) {
     w->is_gone = true;
 }
 
-/* Ends with the communicator. */
+/* The thread of the watcher; it ends with the communicator. */
 static void *watch(void *arg) {
     net_state *s = arg;
     net_watched *others = s->watched;
@@ -120,7 +121,7 @@ static void *watch(void *arg) {
     stop_look next;
     look_at_next(others, n, &next);
     for (;;) {
-        for (int i = 0; i < n; i++) /* poll passes over -1 */
+        for (int i = 0; i < n; i++) /* poll ignores -1 */
             polls[i] = (struct pollfd){.fd = others[i].fd, .events = POLLIN};
         polls[n] = (struct pollfd){.fd = s->stop_fd, .events = POLLIN};
         int n_ready = poll(polls, (nfds_t)n + 1, next.at ? LOOK_MS : -1);

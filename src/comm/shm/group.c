@@ -19,12 +19,13 @@ static const uint64_t magic = 0x31697474755421ULL;
 
 static size_t round_up(size_t n_bytes, size_t unit) { return (n_bytes + unit - 1) / unit * unit; }
 
-/* With several ranks to a channel, a rank's own number counts like any other. */
+/* If ranks share channels, a rank's own number needs no exception. */
 int tti_shm_n_channels(int n_ranks) {
     return n_ranks <= SHM_N_CHANNELS ? n_ranks - 1 : SHM_N_CHANNELS;
 }
 
-/* Multiplying spreads peers whose distances are powers of two, as those of trees are. */
+/* The multiplication gives different channels to peers at distances of powers of two, which trees
+ * use. */
 int tti_shm_channel_of(const shm_header *header, int from, int to) {
     if (header->n_ranks <= SHM_N_CHANNELS) return to < from ? to : to - 1;
     return (int)((((uint32_t)to - (uint32_t)from) * 2654435769u) >> 26);
@@ -54,7 +55,7 @@ unsigned char *tti_shm_bounce(const shm_header *header, int from, int channel, u
            ((uint64_t)channel * SHM_N_SLOTS + piece % SHM_N_SLOTS) * header->slot_bytes;
 }
 
-/* An empty object around fd; fd is closed with it. */
+/* Creates an empty group object that owns fd. */
 static tutti_status group_new(int fd, tutti_comm_group **out) {
     tutti_comm_group *g = calloc(1, sizeof *g);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "comm_group: %zu bytes", sizeof *g);
@@ -163,7 +164,7 @@ tutti_status tutti_comm_group_open(int fd, tutti_comm_group **out) {
     TTI_TRY(group_new(fd, &g));
     tutti_status st = group_attach(g);
     if (st != TUTTI_OK) {
-        g->fd = -1; /* stays the caller's */
+        g->fd = -1; /* on failure the caller keeps fd */
         tutti_comm_group_destroy(g);
         return st;
     }

@@ -1,4 +1,5 @@
-/* place.c - memory that the ranks of a host share, by an address that all of them understand. */
+/* place.c - lets other code share symmetric memory between the ranks of a host, by an address that
+ * is valid on all of them. */
 #include "comm/shm/shm.h"
 
 uint64_t tti_shm_address(const shm_state *s, const void *memory, size_t n_bytes) {

@@ -1,5 +1,5 @@
-/* progress.c - the progress page of each rank: written by it, readable by all, also after its
- * death. */
+/* progress.c - the progress page of each rank, which only that rank writes and every rank can read,
+ * even after its death. */
 #include "comm/progress.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ const shm_state *tti_shm_root(const shm_state *s) {
     return s;
 }
 
-/* Several threads of a rank may wait at once. */
+/* Counts the waits, because several threads of a rank may wait at the same time. */
 void tti_shm_note_wait(void *state, bool waits) {
     const shm_state *s = state;
     atomic_fetch_add(&tti_shm_root(s)->me->progress.in_subgroup, waits ? 1 : UINT64_MAX);
@@ -77,8 +77,8 @@ void tti_shm_note_step(void *state, uint64_t step, const char *phase) {
     turn_version(p);
 }
 
-/* Does not take the lock of the page, which the calling thread holds: a reader that catches half of
- * a text shows it. */
+/* Does not use the page's sequence lock, because any thread may call this: a reader may therefore
+ * see a half-written text. */
 void tti_shm_declare(void *state, const char *activity) {
     shm_state *s = state;
     shm_progress *p = &s->me->progress;
@@ -150,7 +150,7 @@ bool tti_shm_get_progress(const void *state, int rank, tti_progress *out) {
     return true;
 }
 
-static bool find_busy(const tutti_comm_group *group, const int *shown, tti_str *what) {
+static bool find_busy(const tutti_comm_group *group, const int *global_ranks, tti_str *what) {
     tti_progress page = {0}, longest = {0};
     int found = -1;
     for (int r = 0; r < (int)group->header->n_ranks; r++) {
@@ -160,7 +160,7 @@ static bool find_busy(const tutti_comm_group *group, const int *shown, tti_str *
         found = r;
     }
     if (found < 0) return false;
-    tti_str_printf(what, "rank %d ", shown ? shown[found] : found);
+    tti_str_printf(what, "rank %d ", global_ranks ? global_ranks[found] : found);
     tti_progress_describe(&longest, what);
     return true;
 }
@@ -171,5 +171,5 @@ bool tti_comm_group_find_busy(const tutti_comm_group *group, tti_str *what) {
 
 bool tti_shm_find_busy(void *state, tti_str *what) {
     const shm_state *root = tti_shm_root(state);
-    return what ? find_busy(root->group, root->shown, what) : tti_shm_has_busy(state);
+    return what ? find_busy(root->group, root->global_ranks, what) : tti_shm_has_busy(state);
 }

@@ -4,10 +4,10 @@
  * in chunks, with copying in and out overlapped.  Otherwise the sender publishes the address of the
  * message, the receiver copies it once, and the sender waits for that.
  *
- * In a large group several receivers share a channel of a sender.  The channel belongs to one of
- * them until it has taken everything; `posted` says to which one, in the same word as the count. So
- * a receiver that sees its own number there, and data left, still owns the channel.  A sender waits
- * for a channel that belongs to another receiver as for one that is full. */
+ * In a large group several receivers share a channel of a sender.  The channel belongs to one
+ * receiver until that receiver has taken everything. `posted` holds the receiver's number and the
+ * count in one word, so a receiver that reads its own number, and data left, owns the channel.  A
+ * sender waits for a channel of another receiver as for a full one. */
 #include <string.h>
 
 #include "comm/shm/shm.h"
@@ -24,15 +24,15 @@ static uint64_t posted_word(int owner, uint64_t count) {
     return (uint64_t)owner << OWNER_SHIFT | count;
 }
 
-/* Slots with data for `to` that wait in a channel.  Any rank may ask; taken may be newer than
- * posted. */
+/* The number of slots with data for `to` in a channel.  Any rank may call this; `taken` may be
+ * newer than `posted`. */
 static uint64_t n_waiting(const shm_channel *c, int to) {
     uint64_t posted = atomic_load(&c->posted), taken = atomic_load(&c->taken);
     bool is_own = posted >> OWNER_SHIFT == (uint64_t)to;
     return is_own && count_of(posted) > taken ? count_of(posted) - taken : 0;
 }
 
-/* Slots for which the sender has room in its channel to `to`. */
+/* The number of free slots in the sender's channel to `to`. */
 static uint64_t n_free(const shm_channel *c, int to) {
     uint64_t posted = atomic_load_explicit(&c->posted, memory_order_relaxed);
     uint64_t waiting = count_of(posted) - atomic_load(&c->taken);
@@ -40,7 +40,7 @@ static uint64_t n_free(const shm_channel *c, int to) {
     return SHM_N_SLOTS - waiting;
 }
 
-/* Posts as much of m as there is room for; true if anything was posted. */
+/* Posts as much of m as the free slots hold; true if anything was posted. */
 static bool push(shm_state *s, tti_message *m) {
     shm_channel *c = channel_of(s, s->rank, m->peer);
     uint64_t posted = count_of(atomic_load_explicit(&c->posted, memory_order_relaxed));
@@ -77,8 +77,8 @@ static tutti_status pull(shm_state *s, tti_message *m, bool *any) {
         if (slot.n_total != m->n_bytes || slot.n_bytes > m->n_bytes - m->done || !from)
             return tti_fail(TUTTI_E_INTERNAL,
                             "comm: rank %d sent %llu bytes where rank %d expects %zu",
-                            tti_shm_shown(s, m->peer), (unsigned long long)slot.n_total,
-                            tti_shm_shown(s, s->rank), m->n_bytes);
+                            tti_shm_global_rank(s, m->peer), (unsigned long long)slot.n_total,
+                            tti_shm_global_rank(s, s->rank), m->n_bytes);
         memcpy((char *)m->in + m->done, from, slot.n_bytes);
         atomic_store(&c->taken, taken + 1);
         m->done += slot.n_bytes;
@@ -88,7 +88,7 @@ static tutti_status pull(shm_state *s, tti_message *m, bool *any) {
     return TUTTI_OK;
 }
 
-/* Whether everything of mine to peer has been taken. */
+/* True if the peer has taken everything that this rank posted for it. */
 static bool is_drained(const shm_state *s, int peer) {
     return n_waiting(channel_of(s, s->rank, peer), peer) == 0;
 }
@@ -98,7 +98,8 @@ typedef struct batch {
     int n;
 } batch;
 
-/* Moves what can be moved.  Messages of one direction and peer go in order. */
+/* Moves as much as possible without waiting.  Messages of one direction and peer are processed in
+ * order. */
 static tutti_status move_some(shm_state *s, const batch *b, bool *any, int *blame) {
     size_t n_words = ((size_t)s->n_ranks + 63) / 64;
     uint64_t few[2] = {0}, *busy_out = s->busy ? s->busy : few, *busy_in = busy_out + n_words;
@@ -120,7 +121,7 @@ static tutti_status move_some(shm_state *s, const batch *b, bool *any, int *blam
     return TUTTI_OK;
 }
 
-/* Something can be moved. */
+/* True if a message can make progress. */
 static bool can_move(const shm_state *s, const void *arg) {
     const batch *b = arg;
     for (int i = 0; i < b->n; i++) {
@@ -137,7 +138,8 @@ static bool peer_has_taken(const shm_state *s, const void *arg) {
     return is_drained(s, *(const int *)arg);
 }
 
-/* A message that was only pointed at is the caller's again when the peer has copied it. */
+/* Waits until peers have copied the messages that were posted by address: then the caller may reuse
+ * their memory. */
 static tutti_status drain(shm_state *s, const batch *b) {
     for (int i = 0; i < b->n; i++) {
         const tti_message *m = &b->messages[i];

@@ -1,9 +1,9 @@
 /* subgroup.c - a separate group for some ranks of a group.
  *
- * The first member makes it and publishes its location in an agreement of the whole group.  Ranks
- * of one process share the object, so that they see each other's memory as they do in the whole;
- * ranks of several processes open it through /proc, like ranks of a host that connect over sockets.
- */
+ * The first member creates the group and publishes its location in an agreement of the parent
+ * group.  Ranks of one process share the object, so that they see each other's memory as in the
+ * parent group.  Ranks of other processes open it through /proc, like ranks of a host that connect
+ * over sockets. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* The location of the first member's group. */
 typedef struct place {
-    uint64_t object; /* in its process; 0: it could not make one */
+    uint64_t object; /* address of the object in its process; 0: creation failed */
     int32_t pid, fd;
 } place;
 
@@ -29,7 +29,8 @@ tutti_status tti_shm_open_group(int pid, int fd, tutti_comm_group **out) {
     return st;
 }
 
-/* The members that find the object in their own memory will each destroy it. */
+/* Each member in the same process will destroy the object once, so it starts with that many
+ * owners. */
 static tutti_status make(const shm_state *s, int n_members, place *at, tutti_comm_group **out) {
     TTI_TRY(tutti_comm_group_create(n_members, out));
     if (s->one_process) atomic_store(&(*out)->n_owners, n_members);
@@ -43,7 +44,7 @@ static tutti_status find(const shm_state *s, int first, tutti_comm_group **out) 
     memcpy(&at, record->payload, sizeof at);
     if (at.object == 0)
         return tti_fail(TUTTI_E_PEER, "comm_split: rank %d could not make a group",
-                        tti_shm_shown(s, first));
+                        tti_shm_global_rank(s, first));
     if (!s->one_process) return tti_shm_open_group(at.pid, at.fd, out);
     *out = (void *)(uintptr_t)at.object; /* NOLINT: an object of this process */
     return TUTTI_OK;
@@ -52,17 +53,17 @@ static tutti_status find(const shm_state *s, int first, tutti_comm_group **out) 
 static tutti_status join_subgroup(const shm_state *s, tutti_comm_group *group, const int *members,
                                   int index, void **subgroup) {
     int n = tutti_comm_group_n_ranks(group);
-    int *shown = calloc((size_t)n, sizeof *shown);
-    if (!shown) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory for %d ranks", n);
-    for (int i = 0; i < n; i++) shown[i] = tti_shm_shown(s, members[i]);
+    int *global_ranks = calloc((size_t)n, sizeof *global_ranks);
+    if (!global_ranks) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory for %d ranks", n);
+    for (int i = 0; i < n; i++) global_ranks[i] = tti_shm_global_rank(s, members[i]);
     tutti_comm_desc desc = {.group = group,
                             .rank = index,
                             .n_ranks = n,
                             .timeout_ms = s->timeout_ms,
                             .phase_timeout_ms = s->phase_timeout_ms};
-    tutti_status st = tti_shm_join_below(&desc, shown, s, subgroup);
+    tutti_status st = tti_shm_join_below(&desc, global_ranks, s, subgroup);
     if (st == TUTTI_OK) ((shm_state *)*subgroup)->own_group = group;
-    free(shown);
+    free(global_ranks);
     return st;
 }
 
@@ -80,9 +81,9 @@ tutti_status tti_shm_split(void *state, const int *members, int n_members, int i
         .call = {.kind = TTI_CALL_SPLIT}, .inline_data = &mine, .inline_bytes = sizeof mine};
     tutti_status agreed = tti_transport_shm.agree(state, &offer, &agreement);
     if (agreed == TUTTI_OK && agreement.odd_rank >= 0)
-        agreed = tti_fail(
-            TUTTI_E_MISMATCH, "rank %d called another function than comm_split",
-            tti_shm_shown(s, agreement.first.kind != TTI_CALL_SPLIT ? 0 : agreement.odd_rank));
+        agreed = tti_fail(TUTTI_E_MISMATCH, "rank %d called another function than comm_split",
+                          tti_shm_global_rank(
+                              s, agreement.first.kind != TTI_CALL_SPLIT ? 0 : agreement.odd_rank));
     if (st == TUTTI_OK) st = agreed;
     if (st == TUTTI_OK && n_members > 1 && !is_first) st = find(s, members[0], &group);
     if (st == TUTTI_OK && n_members > 1) st = join_subgroup(s, group, members, index, subgroup);

@@ -1,9 +1,9 @@
 /* transport.c - the shared-memory transport: joining, agreement, barrier, symmetric memory.
  *
  * A rank posts a record and increments its `arrived`; when every rank's count has reached the same
- * value, all records may be read.  There are two records, by parity: a rank writes its next but one
- * only after all ranks have arrived at the next, and therefore no longer read this one.  Hence an
- * agreement is one barrier and needs no second to protect the records. */
+ * value, all records may be read.  Each rank has two records, by parity of the agreement.  A rank
+ * writes the next but one record only after all ranks have arrived at the next agreement, and
+ * therefore no longer read this record.  So an agreement needs only one barrier. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -40,7 +40,7 @@ tutti_status tti_shm_barrier(void *state) {
     return TUTTI_OK;
 }
 
-/* Publishes this process, and adds it and its cores to those of the group. */
+/* Publishes the process id, and adds the process and its cores to the sums of the group. */
 static void introduce(shm_state *s) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
@@ -55,9 +55,9 @@ static void introduce(shm_state *s) {
     atomic_store(&s->me->pid, (int32_t)getpid());
 }
 
-/* Derives from all introductions whether addresses are shared, and whether each rank can have a
- * core of its own, so that spinning takes no time from the others. */
-static void get_acquainted(shm_state *s) {
+/* Finds out from the sums if all ranks share one address space, and if there is a core for each
+ * rank, so that spinning does not slow down other ranks. */
+static void compare_processes(shm_state *s) {
     int n_cores = 0;
     s->one_process = atomic_load(&s->header->several_processes) == 0;
     for (int i = 0; i < 16; i++) n_cores += __builtin_popcountll(atomic_load(&s->header->cores[i]));
@@ -76,23 +76,23 @@ static void shm_leave(void *state) {
     tti_shm_ring(s->header, s->rank, -1);
     tutti_comm_group_destroy(s->own_group);
     free(s->segments);
-    free(s->shown);
+    free(s->global_ranks);
     free(s->busy);
     free(s);
 }
 
-/* Memory that grows with the group, where it needs some. */
-static tutti_status alloc_by_rank(shm_state *s, const int *shown) {
+/* Allocates the arrays of the state whose size depends on the group, if they are needed. */
+static tutti_status alloc_by_rank(shm_state *s, const int *global_ranks) {
     size_t n = (size_t)s->n_ranks, n_words = (n + 63) / 64;
-    if (shown) s->shown = malloc(n * sizeof *shown);
+    if (global_ranks) s->global_ranks = malloc(n * sizeof *global_ranks);
     if (n_words > 1) s->busy = calloc(2 * n_words, sizeof *s->busy);
-    if ((shown && !s->shown) || (n_words > 1 && !s->busy))
+    if ((global_ranks && !s->global_ranks) || (n_words > 1 && !s->busy))
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
-    if (shown) memcpy(s->shown, shown, n * sizeof *shown);
+    if (global_ranks) memcpy(s->global_ranks, global_ranks, n * sizeof *global_ranks);
     return TUTTI_OK;
 }
 
-tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
+tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *global_ranks,
                                 const shm_state *parent, void **state) {
     shm_header *header = desc->group->header;
     if (desc->n_ranks != (int)header->n_ranks)
@@ -110,12 +110,12 @@ tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
                      .phase_timeout_ms = TTI_MAX(desc->phase_timeout_ms, desc->timeout_ms),
                      .n_spins = SPINS_CROWDED,
                      .heap_end = header->heap_offset};
-    tutti_status st = alloc_by_rank(s, shown);
+    tutti_status st = alloc_by_rank(s, global_ranks);
     if (st == TUTTI_OK && atomic_exchange(&s->me->joined, 1) != 0)
         st = tti_fail(TUTTI_E_INVALID, "comm_create: rank %d has already joined this group",
                       desc->rank);
     if (st != TUTTI_OK) {
-        free(s->shown);
+        free(s->global_ranks);
         free(s->busy);
         free(s);
         return st;
@@ -130,18 +130,18 @@ tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
         shm_leave(s);
         return st;
     }
-    get_acquainted(s);
+    compare_processes(s);
     *state = s;
     return TUTTI_OK;
 }
 
-tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state) {
-    return tti_shm_join_below(desc, shown, NULL, state);
+tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *global_ranks, void **state) {
+    return tti_shm_join_below(desc, global_ranks, NULL, state);
 }
 
-tutti_status tti_shm_join_subgroup(const tutti_comm_desc *desc, const int *shown, void *whole,
-                                   void **state) {
-    return tti_shm_join_below(desc, shown, whole, state);
+tutti_status tti_shm_join_subgroup(const tutti_comm_desc *desc, const int *global_ranks,
+                                   void *whole, void **state) {
+    return tti_shm_join_below(desc, global_ranks, whole, state);
 }
 
 void tti_shm_listen(void *state, const tti_shm_remote *remote) {
@@ -159,7 +159,7 @@ static size_t buf_bytes(const tti_offer *offer, int i) {
     return offer->last_bytes && i == offer->n_bufs - 1 ? offer->last_bytes : offer->buf_bytes;
 }
 
-/* Each rank looks at the records of all. */
+/* An agreement in which each rank reads the records of all ranks. */
 static tutti_status flat_agree(shm_state *s, const tti_offer *mine, tti_agreement *out) {
     const shm_record *first = tti_shm_record_of(s, 0);
     *out = (tti_agreement){.direct = true, .odd_rank = -1};
@@ -208,8 +208,8 @@ static const void *shm_payload(void *state, int rank) {
     return tti_shm_record_of(state, rank)->payload;
 }
 
-/* Takes the memory now, so that a lack of it is an error here and not a signal later.  The kernel
- * would try in earnest to find any amount, so what cannot fit is refused before. */
+/* Reserves the memory now, so that a lack of memory is an error here and not a signal later.
+ * Refuses sizes that cannot fit first, because the kernel would try to free memory for any size. */
 static tutti_status take_part(const shm_state *s, uint64_t offset, size_t part_bytes) {
     uint64_t ram_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (part_bytes > ram_bytes / (uint64_t)s->n_ranks)
@@ -250,12 +250,12 @@ static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
 static tutti_status shm_check(void *state) {
     shm_state *s = state;
     TTI_TRY(tti_shm_check_cause(s));
-    /* Only in a subgroup ranks look after each other's processes. */
+    /* Ranks check each other's processes only in a subgroup. */
     if (!s->parent && atomic_load(&s->header->n_left) == 0) return TUTTI_OK;
     for (int r = 0; r < (int)s->header->n_ranks; r++) {
         if (atomic_load(&shm_rank_of(s->header, r)->left))
             return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
-                            tti_shm_shown(s, s->rank), tti_shm_shown(s, r));
+                            tti_shm_global_rank(s, s->rank), tti_shm_global_rank(s, r));
         TTI_TRY(tti_shm_check_alive(s, r));
     }
     return TUTTI_OK;
@@ -268,7 +268,7 @@ void tti_shm_report_stopped(void *state, const char *host, tti_str *out) {
         char now = (char)(pid > 0 ? tti_process_state(pid) : 0);
         if (now != 'T' && now != 't') continue;
         tti_str_printf(out, ", rank %d (pid %d%s%s), which a signal has stopped",
-                       tti_shm_shown(s, r), pid, host ? " on " : "", host ? host : "");
+                       tti_shm_global_rank(s, r), pid, host ? " on " : "", host ? host : "");
     }
 }
 
@@ -299,7 +299,7 @@ const tti_transport tti_transport_shm = {
     .commons = shm_commons,
     .fail = shm_fail,
     .check = shm_check,
-    .heard = tti_shm_reported,
+    .check_reported = tti_shm_reported,
     .describe_late = shm_describe_late,
     .delay = tti_shm_delay,
     .set_timeout = shm_set_timeout,

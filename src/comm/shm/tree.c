@@ -1,14 +1,16 @@
-/* tree.c - barrier and agreement of a large group: up a tree of the ranks, and over at once.
+/* tree.c - barrier and agreement of a large group: arrivals go up a tree of ranks, one wake
+ * releases all ranks.
  *
- * The parent of a rank is the rank without its lowest set bit, so rank r stands for the ranks r ..
- * r + 2^k - 1, k zeros at the end of r, and has at most k children.  No rank waits on the way up:
- * the last one to arrive, of a rank and its children's subtrees, adds their records to the rank's
- * and goes on to the parent.  So each rank sleeps once, until rank 0 releases all, with one wake of
- * the bell that they share.  On a crowded host sleeping and waking is nearly all that this costs.
+ * The parent of a rank is the rank without its lowest set bit, so the subtree of rank r consists of
+ * ranks r .. r + 2^k - 1, if r ends with k zero bits, and r has at most k children.  No rank waits
+ * on the way up: among a rank and its children's subtrees, the last to arrive merges their records
+ * into the rank's record and continues at the parent.  So each rank sleeps once, until rank 0 wakes
+ * all of them through their shared bell.  With more ranks than cores, sleeping and waking is nearly
+ * the whole cost.
  *
- * Sums on the way up are those of tti_sum_order_ranks: its subtrees are these, and subtrees that
- * are missing at the right end are missing in both.  The result does not depend on the rank that
- * adds them. */
+ * Sums on the way up use the order of tti_sum_order_ranks, which has the same subtrees, also where
+ * subtrees are missing at the right end.  The result does not depend on the rank that performs an
+ * addition. */
 #include <string.h>
 
 #include "comm/local_sum.h"
@@ -24,7 +26,7 @@ static bool is_released(const shm_state *s, const void *unused) {
     return atomic_load(&s->header->released) >= s->n_arrived;
 }
 
-/* Adds the subtree of a child to the record of its parent. */
+/* Merges the record of a child's subtree into the record of its parent. */
 static void merge(const shm_state *s, const tti_offer *mine, int parent, int child) {
     shm_record *own = tti_shm_record_of(s, parent);
     const shm_record *other = tti_shm_record_of(s, child);
@@ -35,7 +37,7 @@ static void merge(const shm_state *s, const tti_offer *mine, int parent, int chi
         tti_combine(mine->wide, mine->sum_op, own->sum, own->sum, other->sum, mine->n_sum);
 }
 
-/* Counts an arrival at a rank.  Whether it was the last one of this round. */
+/* Counts an arrival at a rank.  Returns true if it was the last one of this round. */
 static bool completes(const shm_state *s, int rank) {
     int end = tti_shm_end_of_children(s, rank);
     uint64_t n_arrivals = 1;
@@ -44,7 +46,7 @@ static bool completes(const shm_state *s, int rank) {
     return before + 1 == n_arrivals * s->n_arrived;
 }
 
-/* Goes up as far as all ranks below have arrived; mine NULL: a barrier. */
+/* Goes up the tree as long as all ranks below have arrived. mine NULL: a barrier. */
 static void arrive(shm_state *s, const tti_offer *mine) {
     s->n_arrived++;
     atomic_store(&s->me->arrived, s->n_arrived);
@@ -58,7 +60,8 @@ static void arrive(shm_state *s, const tti_offer *mine) {
     }
 }
 
-/* Rank 0 waits for all and releases them; mine NULL: a barrier. */
+/* Rank 0 waits for all ranks and releases them; other ranks wait for the release. mine NULL: a
+ * barrier. */
 static tutti_status wait_for_all(shm_state *s, const tti_offer *mine) {
     const shm_wait all = {has_gathered, NULL, SHM_ANY_RANK, SHM_NO_RANK};
     const shm_wait end = {is_released, NULL, SHM_RELEASE, SHM_NO_RANK};

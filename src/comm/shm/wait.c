@@ -1,12 +1,12 @@
-/* wait.c - waits that always end, and the failure that ends them all.
+/* wait.c - waits that always end, and the group's failure, which ends all of them.
  *
- * A waiter spins a little, then sleeps on its bell (a futex) until a rank that it waits for rings,
- * the group fails, or the deadline passes.  Ranks of a large group wait for the end of an agreement
- * on the bell of the group, so that one wake reaches all.  A waiter first publishes the rank for
- * which it sleeps, then increments the count of sleepers, then checks again; a poster first stores
- * its new state, then reads the count.  With sequential consistency one of the two sees the other,
- * so no bell is missed.  A rank that is killed between the store and the bell costs one slice of
- * sleep, not a hang. */
+ * A waiter spins for a short time, then sleeps on its bell (a futex) until a rank that it waits for
+ * wakes it, the group fails, or the deadline passes.  Ranks of a large group wait for the end of an
+ * agreement on the bell of the group, so that one wake reaches all of them.  A waiter first
+ * publishes the rank for which it sleeps, then increments the count of sleepers, then checks its
+ * condition again.  A poster first stores its new state, then reads the count.  With sequential
+ * consistency at least one of the two sees the other's store, so no wake is lost.  If a rank is
+ * killed between the store and the wake, the waiter loses one slice of sleep and does not hang. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -28,7 +28,8 @@
 #define PAUSE() (void)0
 #endif
 
-/* Slices of sleep: many ranks that look every 100 ms would keep the cores busy by that alone. */
+/* Slices of sleep.  They are longer in large groups, because many ranks that wake every 100 ms
+ * would keep the cores busy. */
 enum { SLICE_MS = 100, SLICE_OF_LARGE_MS = 500, SPINS_PER_YIELD = 48 };
 
 static void futex_sleep(_Atomic uint32_t *word, uint32_t value, int64_t n_ns) {
@@ -80,7 +81,7 @@ void tti_shm_set_loss(shm_header *header, const char *text) {
 
 static tutti_status check_cause(const shm_cause *cause) {
     if (atomic_load_explicit(&cause->state, memory_order_acquire) == 0) return TUTTI_OK;
-    /* Being written: a moment, unless its writer was killed in it. */
+    /* The cause is being written, which takes microseconds unless the writer was killed. */
     for (int i = 0; i < 50 && atomic_load(&cause->state) != 2; i++) tti_sleep_ms(1);
     if (atomic_load(&cause->state) != 2 || (unsigned)cause->status >= TUTTI_N_STATUS)
         return tti_fail(TUTTI_E_PEER, "comm: a rank failed and died before it could say why");
@@ -105,7 +106,7 @@ tutti_status tti_shm_reported(void *state) {
 tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
     int pid = atomic_load(&shm_rank_of(s->header, rank)->pid);
     if (!s->parent || pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH) return TUTTI_OK;
-    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", tti_shm_shown(s, rank), pid);
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", tti_shm_global_rank(s, rank), pid);
 }
 
 bool tti_shm_has_busy(const shm_state *s) {
@@ -120,7 +121,7 @@ tti_delay tti_shm_delay(void *state) {
     return s->remote.delay ? s->remote.delay(s->remote.arg) : (tti_delay){0};
 }
 
-/* The rank that a wait is for may itself wait for another one: that one is named. */
+/* If the rank that this one waits for itself waits for another rank, returns that rank. */
 int tti_shm_find_culprit(void *state, int blame, tti_str *what) {
     const shm_state *s = state;
     tti_progress page = {0};
@@ -135,7 +136,7 @@ int tti_shm_find_culprit(void *state, int blame, tti_str *what) {
     if (found < 0 || found == s->rank) found = blame;
     if (!tti_shm_get_progress(s, found, &page)) page = (tti_progress){.left = true};
     tti_progress_describe(&page, what);
-    return tti_shm_shown(s, found);
+    return tti_shm_global_rank(s, found);
 }
 
 /* The first rank that has not reached the current agreement or barrier. */
@@ -153,13 +154,13 @@ static tutti_status fail_timeout(shm_state *s, int blame, const tti_wait_clock *
     bool joining = s->call.kind == TTI_CALL_NONE;
     tutti_status st = tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %s for rank %d, which %s%s",
                                joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
-                               tti_shm_shown(s, s->rank), tti_wait_clock_text(clock, waited),
+                               tti_shm_global_rank(s, s->rank), tti_wait_clock_text(clock, waited),
                                culprit, tti_str_text(&what), tti_wait_clock_reason(clock));
     tti_str_free(&what);
     return st;
 }
 
-/* A peer that waits for us in an agreement cannot take part in our send or receive. */
+/* A peer that waits for this rank in an agreement cannot take part in its send or receive. */
 static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
     tti_progress p;
     char call[128];
@@ -169,7 +170,7 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
         wait->ready(s, wait->arg) || tti_comm_group_progress(s->group, wait->blame, &p) != TUTTI_OK)
         return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s",
-                    tti_shm_shown(s, wait->blame), p.call, tti_shm_shown(s, s->rank),
+                    tti_shm_global_rank(s, wait->blame), p.call, tti_shm_global_rank(s, s->rank),
                     tti_call_text(&s->call, call, sizeof call));
 }
 
@@ -178,12 +179,12 @@ static tutti_status check_peer(const shm_state *s, int rank) {
     char call[128];
     if (!atomic_load(&shm_rank_of(s->header, rank)->left)) return tti_shm_check_alive(s, rank);
     return tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",
-                    tti_call_text(&s->call, call, sizeof call), tti_shm_shown(s, s->rank),
-                    tti_shm_shown(s, rank));
+                    tti_call_text(&s->call, call, sizeof call), tti_shm_global_rank(s, s->rank),
+                    tti_shm_global_rank(s, rank));
 }
 
-/* The same for the rank that is waited for.  A rank that waits for all ranks looks at its neighbors
- * in the tree: together they see all. */
+/* Checks the rank that this one waits for.  A rank that waits for all ranks checks only its
+ * neighbors in the tree; together the ranks check all ranks. */
 static tutti_status check_peers(const shm_state *s, const shm_wait *wait) {
     if (wait->blame != SHM_NO_RANK) return check_peer(s, wait->blame);
     if (!s->parent && atomic_load(&s->header->n_left) == 0) return TUTTI_OK;
@@ -193,7 +194,7 @@ static tutti_status check_peers(const shm_state *s, const shm_wait *wait) {
     return TUTTI_OK;
 }
 
-/* Whether the wait is over: *st is set then. */
+/* Returns true if the wait is over, and sets *st. */
 static bool is_over(shm_state *s, const shm_wait *wait, tti_wait_clock *clock, tutti_status *st) {
     *st = TUTTI_OK;
     if (wait->ready(s, wait->arg)) return true;
@@ -236,7 +237,7 @@ tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait) {
     for (int i = 0; i < s->n_spins; i++) {
         if (wait->ready(s, wait->arg)) return TUTTI_OK;
         if (atomic_load_explicit(&s->header->cause.state, memory_order_relaxed)) break;
-        /* If the scheduler has put both on one core, spinning would keep the peer from running. */
+        /* If both ranks are on one core, spinning would keep the peer from running. */
         if (i % SPINS_PER_YIELD == SPINS_PER_YIELD - 1) sched_yield();
         PAUSE();
     }

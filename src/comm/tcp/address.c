@@ -17,7 +17,7 @@ static tutti_status fail_form(const char *text, const char *why) {
                     text, why);
 }
 
-/* "29500" or "29501-29516". */
+/* Parses "29500" or "29501-29516". */
 static bool parse_ports(const char *text, int *first, int *last) {
     char *end;
     errno = 0;
@@ -60,7 +60,7 @@ tutti_status tti_tcp_parse(const char *text, tcp_address *out) {
     return TUTTI_OK;
 }
 
-/* A name without a file, of this network namespace. */
+/* An abstract Unix socket name: it has no file and belongs to this network namespace. */
 static void unix_place(const char *name, tcp_place *out) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "%s", name);
@@ -112,15 +112,15 @@ tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *ou
 }
 
 void tti_tcp_set_port(tcp_place *place, int port) {
-    struct sockaddr_in six_or_four; /* the port is at the same place in both */
+    struct sockaddr_in six_or_four; /* the port has the same offset in both */
     if (place->at.ss_family != AF_INET && place->at.ss_family != AF_INET6) return;
     memcpy(&six_or_four, &place->at, sizeof six_or_four);
     six_or_four.sin_port = htons((uint16_t)port);
     memcpy(&place->at, &six_or_four, sizeof six_or_four);
 }
 
-/* A name may have been chosen by a process of another user: nothing of it reaches a terminal but
- * what can be printed. */
+/* Writes only printable characters, because a process of another user may have chosen the name and
+ * terminals interpret control characters. */
 static void unix_text(const tcp_place *place, char *buf, size_t n_bytes) {
     struct sockaddr_un at;
     size_t n_head = offsetof(struct sockaddr_un, sun_path) + 1;

@@ -1,13 +1,13 @@
-/* connect.c - connects every rank to every other, or ranks of a sparse link along a tree.
+/* connect.c - connects every rank to every other rank, or the ranks of a sparse link along a tree.
  *
- * All ranks connect to rank 0, each with its own listener on the interface that it used.  Rank 0
- * sends all addresses to all ranks; then each rank connects to the lower ranks and accepts the
- * higher ones.  Listeners are closed afterwards.  Ranks of a subgroup know the addresses already,
- * so they do only the last step.
+ * All ranks connect to rank 0, and each listens on the interface that it used for this.  Rank 0
+ * sends all addresses to all ranks.  Then each rank connects to the lower ranks and accepts
+ * connections of the higher ranks.  Listeners are closed afterwards.  Ranks of a subgroup already
+ * know the addresses, so they perform only the last step.
  *
- * In a sparse link rank 0 tells each rank only the address of the rank above it in the tree, and
- * closes the connection.  The table of all addresses then goes down the tree, and listeners become
- * ports (port.c). */
+ * In a sparse link rank 0 sends each rank only the address of its parent in the tree, and closes
+ * the connection.  Then the table of all addresses goes down the tree, and listeners become ports
+ * (port.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +21,11 @@
 enum { MAX_PORTS = 64, MAX_PLACES = 8 };
 enum { READ_MS = 3000, SLICE_MS = 1000, SPARE_FILES = 512 };
 
-/* Rank 0's final message to all ranks, or the reason for a failure.  The addresses of all ranks
- * follow it, or in a sparse link that of the rank above. */
+/* Rank 0's final message to all ranks: success, or the reason for a failure.  The addresses of all
+ * ranks follow it, or in a sparse link the address of the parent. */
 typedef struct verdict {
     uint32_t status, unused;
-    char text[TTI_CRY_BYTES];
+    char text[TTI_FAILURE_BYTES];
 } verdict;
 
 typedef struct rendezvous {
@@ -35,7 +35,7 @@ typedef struct rendezvous {
     int64_t deadline_ns;
     const tcp_subgroup *subgroup; /* NULL: the whole group */
     int listener;                 /* -1: none */
-    int port;                     /* of the listener of a rank but 0 */
+    int port;                     /* port of the listener, on ranks other than 0 */
     bool is_sparse;
     int *fds;          /* [n_ranks], owned */
     tcp_place *places; /* [n_ranks], owned */
@@ -86,7 +86,7 @@ static int listen_at_name(const rendezvous *m) {
     return tti_tcp_listen_unix(places);
 }
 
-/* Rank 0: the first port, and of it the first place, that can be had; *error: why none was. */
+/* Rank 0 listens on the first port and address that are free. *error: errno if none is. */
 static tutti_status try_to_listen(rendezvous *m, int *error) {
     tcp_place places[MAX_PLACES];
     int n;
@@ -108,7 +108,8 @@ static tutti_status try_to_listen(rendezvous *m, int *error) {
     return TUTTI_OK;
 }
 
-/* A name may not lead anywhere yet: in Kubernetes it does some time after its pod has begun. */
+/* Retries while the host name does not resolve: in Kubernetes it resolves only some time after the
+ * pod has started. */
 static tutti_status listen_at_address(rendezvous *m) {
     int error = 0;
     tutti_status st;
@@ -136,7 +137,7 @@ static tutti_status listen_by_name(rendezvous *m) {
                     m->desc->rank);
 }
 
-/* For the other ranks: any port on the address that they used to connect to rank 0. */
+/* The other ranks listen on any port of the address that they used to connect to rank 0. */
 static tutti_status listen_for_others(rendezvous *m, int fd) {
     tcp_place place = {.n_bytes = sizeof place.at};
     if (m->address.is_unix && !m->is_sparse) return listen_by_name(m);
@@ -146,7 +147,7 @@ static tutti_status listen_for_others(rendezvous *m, int fd) {
     return m->listener < 0 ? fail_own_listener(m, errno) : TUTTI_OK;
 }
 
-/* ---- calling ---- */
+/* ---- the connecting side ---- */
 
 /* The handshake on a new connection to rank `to`. */
 static tutti_status introduce(rendezvous *m, int fd, int to) {
@@ -154,16 +155,16 @@ static tutti_status introduce(rendezvous *m, int fd, int to) {
     tcp_challenge challenge;
     if (m->address.is_unix && !tti_tcp_same_user(fd))
         return tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
-    TTI_TRY(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
+    TTI_TRY(tti_tcp_recv_challenge(fd, deadline_ns, &challenge));
     if (m->listener < 0 && !m->subgroup) TTI_TRY(listen_for_others(m, fd));
-    return tti_tcp_prove(m->desc, fd, to, m->port, &challenge, deadline_ns);
+    return tti_tcp_send_hello(m->desc, fd, to, m->port, &challenge, deadline_ns);
 }
 
-/* One attempt at one address: the text describes a failure. */
+/* Tries one address once.  On failure the error text describes the reason. */
 static tutti_status call_once(rendezvous *m, const tcp_place *place, int to) {
     int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
     int fd = tti_tcp_connect(place, deadline_ns);
-    if (fd < 0 && errno == EAGAIN) /* of a unix socket: its queue is full */
+    if (fd < 0 && errno == EAGAIN) /* the queue of a Unix socket is full */
         return tti_fail(TUTTI_E_MISMATCH, "the process that listens there accepts no connections");
     if (fd < 0) return tti_fail(TUTTI_E_IO, "%s", strerror(errno));
     tutti_status st = introduce(m, fd, to);
@@ -173,25 +174,28 @@ static tutti_status call_once(rendezvous *m, const tcp_place *place, int to) {
     }
     close(fd);
     if (to == 0 && m->listener >= 0 && !m->address.is_unix && !m->subgroup) {
-        close(m->listener); /* rank 0 may be reached by another interface */
+        close(m->listener); /* rank 0 may be reachable through another interface */
         m->listener = -1;
     }
     return st;
 }
 
-/* A rank that is called until it answers. */
+/* A rank to which this one tries to connect until it answers. */
 typedef struct callee {
     int to, n_places;
-    bool one_port; /* a wrong answer there is not from another job, which would use its own port */
-    int64_t resolved_ns; /* time of resolving rank 0's name, whose address may change; 0: never */
+    bool one_port; /* the address has one port, so a wrong answer cannot come from another job at
+                      that address */
+    int64_t resolved_ns; /* time at which rank 0's name was last resolved, because its address may
+                            change; 0: never */
     tcp_place places[MAX_PORTS + MAX_PLACES];
-    tutti_status status; /* of the round: the failure that says most, why, and where it was */
+    tutti_status status; /* the most informative failure of the round, its reason and its address */
     char where[160], why[300];
 } callee;
 
 static void note_failure(const rendezvous *m, callee *c, tutti_status st, const tcp_place *place) {
     bool is_silent = st == TUTTI_E_IO || st == TUTTI_E_TIMEOUT;
-    if (is_silent && c->status != TUTTI_OK) return; /* an answer says more than none */
+    if (is_silent && c->status != TUTTI_OK)
+        return; /* a refusal is more informative than no answer */
     c->status = st;
     snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
     if (m->address.is_unix && !m->subgroup)
@@ -200,8 +204,8 @@ static void note_failure(const rendezvous *m, callee *c, tutti_status st, const 
         tti_tcp_place_text(place, c->where, sizeof c->where);
 }
 
-/* Resolves the current address of rank 0; no address, with the reason, if the name is not known
- * yet. */
+/* Resolves the current address of rank 0.  If the name is not known yet, leaves no address and
+ * records the reason. */
 static void resolve_first(rendezvous *m, callee *c) {
     tcp_place found[MAX_PLACES];
     int n = 0;
@@ -209,7 +213,7 @@ static void resolve_first(rendezvous *m, callee *c) {
         (c->resolved_ns && tti_now_ns() < c->resolved_ns + m->s->resolve_ms * TTI_NS_PER_MS))
         return;
     c->n_places = 0;
-    /* one query to the name service, however many ports */
+    /* one query to the name service is enough for all ports */
     (void)tti_tcp_resolve(&m->address, m->address.first, found, MAX_PLACES, &n);
     for (int port = m->address.first; port <= m->address.last && c->n_places < MAX_PORTS; port++)
         for (int i = 0; i < n; i++) {
@@ -223,9 +227,10 @@ static void resolve_first(rendezvous *m, callee *c) {
     c->resolved_ns = tti_now_ns();
 }
 
-/* One attempt at each address.  A wrong token is final; every other failure may be temporary. */
+/* Tries each address once.  A wrong token is a permanent failure; every other failure may be
+ * temporary. */
 static tutti_status call_round(rendezvous *m, callee *c) {
-    TTI_TRY(tti_tcp_check_met(m->desc->n_ranks, m->fds));
+    TTI_TRY(tti_tcp_check_connected(m->desc->n_ranks, m->fds));
     TTI_TRY(tti_tcp_check_stop(m->desc));
     if (m->subgroup) TTI_TRY(tti_tcp_check(m->subgroup->whole, true));
     resolve_first(m, c);
@@ -240,10 +245,10 @@ static tutti_status call_round(rendezvous *m, callee *c) {
     return TUTTI_OK;
 }
 
-/* Retries until it answers: it may not listen yet. */
+/* Retries until the rank answers, because it may not listen yet. */
 static tutti_status call_rank(rendezvous *m, callee *c) {
     char waited[TTI_WAIT_TEXT_BYTES];
-    int t_ms = 1; /* ranks of one start come almost together */
+    int t_ms = 1; /* short at first, because ranks of a job start at almost the same time */
     for (;;) {
         TTI_TRY(call_round(m, c));
         if (m->fds[c->to] >= 0) return TUTTI_OK;
@@ -253,7 +258,7 @@ static tutti_status call_rank(rendezvous *m, callee *c) {
     }
     return tti_fail(TUTTI_E_TIMEOUT,
                     "comm_create: rank %d tried for %s to reach rank %d at %s: %s%s", m->desc->rank,
-                    tti_tcp_met_text(m->desc, m->deadline_ns, waited), c->to, c->where, c->why,
+                    tti_tcp_wait_text(m->desc, m->deadline_ns, waited), c->to, c->where, c->why,
                     c->to ? "" : "; is rank 0 running, and is this the address of its host?");
 }
 
@@ -291,7 +296,7 @@ static bool send_rank_above(const rendezvous *m, int rank, int64_t deadline_ns) 
            tti_tcp_write(m->fds[rank], &spot, sizeof spot, deadline_ns);
 }
 
-/* Rank 0 lets all ranks in, and tells them so. */
+/* Rank 0 accepts all ranks and sends them the verdict. */
 static tutti_status gather(rendezvous *m) {
     for (int r = 1; r < m->desc->n_ranks; r++) m->wanted[r] = true;
     TTI_TRY(listen_at_address(m));
@@ -311,10 +316,10 @@ static tutti_status gather(rendezvous *m) {
     return st == TUTTI_OK ? st : tti_fail(st, "%s", tutti_last_error());
 }
 
-/* Reads rank 0's verdict, and the n_bytes that follow it. */
+/* Reads rank 0's verdict and the n_bytes after it. */
 static tutti_status read_verdict(rendezvous *m, void *more, size_t n_bytes) {
-    /* Counts from now: rank 0 began to wait before it admitted this rank, and reports the missing
-     * ranks. */
+    /* The deadline counts from now: rank 0 began to wait earlier, and reports missing ranks before
+     * it. */
     int64_t begin_ns = tti_now_ns(), t_ms = (int64_t)m->desc->timeout_ms + m->s->slack_ms,
             deadline_ns = begin_ns + t_ms * TTI_NS_PER_MS;
     char waited[TTI_WAIT_TEXT_BYTES];
@@ -337,7 +342,7 @@ static tutti_status read_verdict(rendezvous *m, void *more, size_t n_bytes) {
         "%s", m->verdict.text);
 }
 
-/* Ranks 1 .. n-1 among each other. */
+/* Connects ranks 1 .. n-1 with each other. */
 static tutti_status mesh(rendezvous *m) {
     char where[64];
     for (int r = 1; r < m->desc->n_ranks; r++) {
@@ -381,9 +386,7 @@ static tutti_status begin(tcp_state *s, rendezvous *m) {
     return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory for %zu ranks", n);
 }
 
-/* A wait may meet a phase and an outage.  The waits end by themselves, and say why: the kernel must
- * not be first. */
-/* The connections are the state's now, however it went. */
+/* Moves the connections to the state, on success and on failure. */
 static tutti_status end(tcp_state *s, rendezvous *m, tutti_status st) {
     if (m->listener >= 0) close(m->listener);
     for (int r = 0; r < s->desc.n_ranks; r++) {
@@ -391,7 +394,7 @@ static tutti_status end(tcp_state *s, rendezvous *m, tutti_status st) {
         if (st == TUTTI_OK) st = adopted;
     }
     for (int i = 0; i < s->n_peers && st != TUTTI_OK; i++)
-        (void)tti_tcp_say_cry(s->peers[i], st, tutti_last_error());
+        (void)tti_tcp_send_failure(s->peers[i], st, tutti_last_error());
     free(m->fds);
     free(m->places);
     free(m->wanted);
@@ -400,20 +403,22 @@ static tutti_status end(tcp_state *s, rendezvous *m, tutti_status st) {
 
 /* ---- a sparse link ---- */
 
-/* Rank 0 has a connection to each rank for a moment, and others have one to each of their host. */
+/* Raises the limit of open files, because rank 0 has a connection to each rank for a short time,
+ * and other ranks have one to each rank of their host. */
 static void raise_file_limit(int n_ranks) {
     struct rlimit limit;
     rlim_t wanted = (rlim_t)n_ranks + SPARE_FILES;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = TTI_MIN(limit.rlim_max, wanted);
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* what does not suffice is reported by accept */
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* if the limit stays too low, accept reports it */
 }
 
 static tutti_status fail_getsockname(void) {
     return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
 }
 
-/* Rank 0 gives only its port: each rank knows the address by which it reached rank 0. */
+/* Rank 0 publishes only its port, because each rank knows the address at which it reached rank
+ * 0. */
 static tutti_status open_first_port(rendezvous *m) {
     tcp_place here = {.n_bytes = sizeof here.at};
     if (getsockname(m->listener, (struct sockaddr *)&here.at, &here.n_bytes) != 0)
@@ -434,7 +439,7 @@ static tutti_status open_own_port(rendezvous *m) {
     return tti_tcp_port_open(m->desc, listener, &m->s->port);
 }
 
-/* Until the rank is connected, in either direction. */
+/* Waits until the rank is connected, in either direction. */
 static tutti_status await_rank(rendezvous *m, int rank) {
     char waited[TTI_WAIT_TEXT_BYTES];
     tcp_peer *p = tti_tcp_add_peer(m->s, rank);
@@ -446,10 +451,10 @@ static tutti_status await_rank(rendezvous *m, int rank) {
         tti_sleep_ms(1);
     }
     return tti_fail(TUTTI_E_TIMEOUT, "comm_create: rank %d waited %s for rank %d to connect",
-                    m->desc->rank, tti_tcp_met_text(m->desc, m->deadline_ns, waited), rank);
+                    m->desc->rank, tti_tcp_wait_text(m->desc, m->deadline_ns, waited), rank);
 }
 
-/* Passes the table on to the ranks below. */
+/* Sends the table to the children in the tree. */
 static tutti_status pass_table_on(rendezvous *m) {
     int first = TTI_FAN_OUT * m->desc->rank + 1;
     const tcp_spot *spots = tti_tcp_port_spots(m->s->port);
@@ -525,7 +530,7 @@ tutti_status tti_tcp_connect_ranks(tcp_state *s) {
 
 /* ---- a subgroup ---- */
 
-/* Waits in slices, and checks the whole between them, which may fail meanwhile. */
+/* Waits in slices and checks the whole group between them, because it may fail during the wait. */
 static tutti_status admit_above(rendezvous *m) {
     for (;;) {
         int64_t slice_ns = tti_now_ns() + SLICE_MS * TTI_NS_PER_MS;

@@ -1,7 +1,8 @@
-/* hello.c - authentication: three messages of fixed size, checked before their contents are used.
+/* hello.c - authentication: three messages of fixed size, each checked before its contents are
+ * used.
  *
  * The accepting side sends a fresh nonce.  The other side answers with its identity, its own nonce
- * and a MAC over both.  The accepting side proves in its verdict that it knows the token too.  A
+ * and a MAC over both.  The accepting side proves in its answer that it also knows the token.  A
  * MAC covers the whole message and both nonces, so that no message can be replayed or reflected. */
 #include <errno.h>
 #include <stdio.h>
@@ -72,8 +73,8 @@ void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challe
     sign_hello(desc, challenge->nonce, out, out->mac);
 }
 
-/* Writes the reason for refusing a hello to answer->text and returns its status; TUTTI_OK:
- * accepted. *proven: the sender knows the token. */
+/* Writes the reason for refusing a hello to answer->text and returns its status; Returns TUTTI_OK
+ * if it is accepted. *proven: the sender knows the token. */
 static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
                            const tcp_challenge *challenge, tcp_hello *hello, bool *proven,
                            char *text, size_t n_bytes) {
@@ -115,8 +116,8 @@ static void sign_answer(const tti_link_desc *desc, const unsigned char *nonce,
     make_mac(desc, "answer", nonce, nonce, &plain, sizeof plain, mac);
 }
 
-void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_challenge *challenge,
-                   const tcp_hello *hello, tcp_answer *out) {
+void tti_tcp_answer_hello(const tti_link_desc *desc, const bool *wanted,
+                          const tcp_challenge *challenge, const tcp_hello *hello, tcp_answer *out) {
     tcp_hello copy = *hello;
     memset(out, 0, sizeof *out);
     out->magic = magic;
@@ -143,17 +144,17 @@ tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *he
                     desc->rank, TCP_TEXT_BYTES - 1, answer->text);
 }
 
-/* ---- the calling side, on a socket ---- */
+/* ---- the connecting side ---- */
 
-tutti_status tti_tcp_hear_challenge(int fd, int64_t deadline_ns, tcp_challenge *out) {
+tutti_status tti_tcp_recv_challenge(int fd, int64_t deadline_ns, tcp_challenge *out) {
     if (!tti_tcp_read(fd, out, sizeof *out, deadline_ns))
         return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_IO,
                         "the process that listens there sends nothing (%s)", strerror(errno));
     return tti_tcp_check_challenge(out);
 }
 
-tutti_status tti_tcp_prove(const tti_link_desc *desc, int fd, int to, int port,
-                           const tcp_challenge *challenge, int64_t deadline_ns) {
+tutti_status tti_tcp_send_hello(const tti_link_desc *desc, int fd, int to, int port,
+                                const tcp_challenge *challenge, int64_t deadline_ns) {
     tcp_hello hello;
     tcp_answer answer;
     tti_tcp_hello(desc, to, port, challenge, &hello);

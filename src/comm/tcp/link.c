@@ -13,15 +13,15 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-/* REACH_MS: how often a rank looks for a connection that another one makes */
+/* REACH_MS: interval at which a rank checks for a connection that another rank makes */
 enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20, OUTAGE_LOOK_MS = 100, REACH_MS = 1 };
 
-/* Everything but connections. */
+/* Frees everything except the connections. */
 static void free_state(tcp_state *s) {
     if (s->token) explicit_bzero(s->token, strlen(s->token));
     free(s->token);
     tti_tcp_free_peers(s);
-    free(s->shown);
+    free(s->global_ranks);
     free(s);
 }
 
@@ -50,15 +50,16 @@ static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
         tti_tcp_close(s, false);
         return st;
     }
-    s->desc.address = NULL; /* the caller's */
+    s->desc.address = NULL; /* borrowed from the caller, not kept */
     s->desc.stop_fd = NULL;
-    s->desc.job = s->job; /* ranks of a sparse link say it again */
+    s->desc.job = s->job; /* ranks of a sparse link send it again */
     *state = s;
     return TUTTI_OK;
 }
 
-/* Whether sent bytes have not reached the peer's host and still may.  A unix socket delivers at
- * once, and after a reset by the peer the count includes bytes that will never be delivered. */
+/* True if sent bytes have not reached the peer's host but still may.  False for a Unix socket,
+ * which delivers at once, and after a reset, when the count includes bytes that will never be
+ * delivered. */
 static bool is_sending(int fd) {
     struct tcp_info info;
     socklen_t n = sizeof info;
@@ -68,36 +69,36 @@ static bool is_sending(int fd) {
     return is_open && ioctl(fd, SIOCOUTQ, &n_unsent) == 0 && n_unsent > 0;
 }
 
-/* Closing a socket with unread bytes discards its unsent bytes: waits, for a limited time, until
- * the peer's host has received everything. */
+/* Waits for a limited time until the peer's host has received everything, because closing a socket
+ * with unread bytes discards its unsent bytes. */
 static void linger(int fd, int64_t deadline_ns) {
     while (is_sending(fd) && tti_now_ns() < deadline_ns) tti_sleep_ms(1);
 }
 
-/* The connections of ranks that wait for this rank's first message. */
+/* Takes the connections of ranks that wait for this rank's first message. */
 static void take_callers(tcp_state *s) {
     int fd, rank = -1;
     for (; s->port && (fd = tti_tcp_port_take(s->port, &s->desc, &rank)) >= 0; rank = -1) {
         if (tti_tcp_fd(s, rank) >= 0)
-            close(fd); /* of a call that was given up */
+            close(fd); /* connection of an attempt that was abandoned */
         else if (tti_tcp_adopt(s, rank, fd) != TUTTI_OK)
             tti_clear_error();
     }
 }
 
-/* A connection that ends without this is taken for the death of this rank, also by a rank whose
- * call was not taken yet. */
-static void say_bye(tcp_state *s) {
+/* Announces to all ranks, also to those whose connection was not taken yet, that this rank leaves.
+ * Without it they mistake the end of the connection for the death of this rank. */
+static void send_leave(tcp_state *s) {
     if (s->port) tti_tcp_port_end(s->port, &s->desc, TUTTI_OK, "");
     take_callers(s);
-    for (int i = 0; i < s->n_peers; i++) (void)tti_tcp_say_bye(s->peers[i]);
+    for (int i = 0; i < s->n_peers; i++) (void)tti_tcp_send_leave(s->peers[i]);
 }
 
 void tti_tcp_close(void *state, bool in_order) {
     tcp_state *s = state;
     if (!s) return;
     int64_t deadline_ns = tti_now_ns() + LINGER_MS * TTI_NS_PER_MS;
-    if (in_order) say_bye(s);
+    if (in_order) send_leave(s);
     for (int i = 0; i < s->n_peers; i++)
         if (s->peers[i]->fd >= 0) shutdown(s->peers[i]->fd, SHUT_WR);
     for (int i = 0; i < s->n_peers; i++) {
@@ -115,7 +116,7 @@ static tutti_status check_cause(const tcp_state *s) {
     return s->cause == TUTTI_OK ? TUTTI_OK : tti_fail(s->cause, "%s", s->text);
 }
 
-/* Messages of one direction and peer go in order. */
+/* Messages of one direction and peer are processed in order. */
 static tutti_status tcp_test(void *state, int *blame) {
     tcp_state *s = state;
     *blame = -1;
@@ -146,8 +147,8 @@ static tutti_status tcp_post(void *state, tti_message *messages, int n) {
     return tcp_test(s, &blame);
 }
 
-/* Marks the peers to which unfinished messages of the batch go, or from which they come, with the
- * number of a pass; whether some of them are not connected yet. */
+/* Marks the peers of unfinished messages of the batch with the number of a pass.  Returns true if
+ * some of these peers are not connected yet. */
 static bool mark_waits(tcp_state *s, uint32_t pass) {
     bool is_reaching = false;
     for (int i = 0; i < s->n_batch; i++) {
@@ -160,7 +161,7 @@ static bool mark_waits(tcp_state *s, uint32_t pass) {
     return is_reaching;
 }
 
-/* The poll events for a peer's socket: only those that a caller would handle. */
+/* The poll events for a peer's socket that the next pass would handle. */
 static short events_of(const tcp_peer *p, uint32_t pass) {
     short events = p->busy_out == pass ? POLLOUT : 0;
     if (!p->gone && (!p->has_header || p->busy_in == pass)) events |= POLLIN;
@@ -179,20 +180,20 @@ static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
         s->polls[n] = (struct pollfd){.fd = p->fd, .events = events};
         s->polled[n++] = p;
     }
-    tti_tcp_say_alive(s);
-    struct pollfd wake = {.fd = wake_fd, .events = POLLIN}; /* poll passes over -1 */
+    tti_tcp_send_keepalive(s);
+    struct pollfd wake = {.fd = wake_fd, .events = POLLIN}; /* poll ignores -1 */
     struct pollfd *polls = s->polls ? s->polls : &wake;
     polls[n] = wake;
     if (poll(polls, (nfds_t)n + 1, most_ms) <= 0) return;
     for (int i = 0; i < n; i++) {
         tcp_peer *p = s->polled[i];
         if (!(polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || p->busy_in == pass) continue;
-        /* A failure report is kept for the next test; so is the end of a stream. */
-        (void)tti_tcp_listen_aside(s, p);
+        /* A failure report, or the end of a stream, is kept for the next test. */
+        (void)tti_tcp_handle_control(s, p);
     }
 }
 
-static void tcp_cry(void *state, tutti_status status, const char *text) {
+static void tcp_report_failure(void *state, tutti_status status, const char *text) {
     tcp_state *s = state;
     if (s->reported == TUTTI_OK) {
         s->reported = status;
@@ -203,46 +204,47 @@ static void tcp_cry(void *state, tutti_status status, const char *text) {
     for (int i = 0; i < s->n_peers; i++) {
         tcp_peer *p = s->peers[i];
         if (p->fd < 0) continue;
-        (void)tti_tcp_say_cry(p, status, text);
-        shutdown(p->fd, SHUT_WR); /* where it could not be said, the end says it */
+        (void)tti_tcp_send_failure(p, status, text);
+        shutdown(p->fd, SHUT_WR); /* an unsent report is replaced by the end of the stream */
     }
 }
 
 tutti_status tti_tcp_check(void *state, bool left_too) {
     tcp_state *s = state;
     TTI_TRY(check_cause(s));
-    tti_tcp_say_alive(s);
-    for (int i = 0; i < s->n_peers; i++) TTI_TRY(tti_tcp_listen_aside(s, s->peers[i]));
+    tti_tcp_send_keepalive(s);
+    for (int i = 0; i < s->n_peers; i++) TTI_TRY(tti_tcp_handle_control(s, s->peers[i]));
     for (int i = 0; i < s->n_peers; i++) {
         const tcp_peer *p = s->peers[i];
         bool is_at_end = p->gone && !p->has_header && p->in_first == p->in_last;
-        if (p->cut || (is_at_end && (left_too || !p->bye))) return tti_tcp_fail_gone(s, p);
+        if (p->cut || (is_at_end && (left_too || !p->has_left))) return tti_tcp_fail_gone(s, p);
     }
     return TUTTI_OK;
 }
 
-static tutti_status tcp_heard(void *state) {
+static tutti_status tcp_check_reported(void *state) {
     tcp_state *s = state;
     for (int i = 0; i < s->n_peers && s->cause == TUTTI_OK; i++)
-        if (tti_tcp_listen_aside(s, s->peers[i]) != TUTTI_OK && s->cause == TUTTI_OK)
+        if (tti_tcp_handle_control(s, s->peers[i]) != TUTTI_OK && s->cause == TUTTI_OK)
             tti_clear_error();
     return check_cause(s);
 }
 
-/* If a message of a rank lies here unread, more may follow it. */
-static void tcp_quiet(void *state, int64_t n_ns, int64_t *quiet_ns) {
+/* A rank whose message is unread here is not silent: more bytes may follow the message. */
+static void tcp_get_silence(void *state, int64_t n_ns, int64_t *silent_ns) {
     const tcp_state *s = state;
     int64_t now = tti_now_ns();
-    memset(quiet_ns, 0, (size_t)s->desc.n_ranks * sizeof *quiet_ns);
+    memset(silent_ns, 0, (size_t)s->desc.n_ranks * sizeof *silent_ns);
     for (int i = 0; i < s->n_peers; i++) {
         const tcp_peer *p = s->peers[i];
-        bool is_listened_to = p->fd >= 0 && !p->has_header && !p->bye;
+        bool is_listened_to = p->fd >= 0 && !p->has_header && !p->has_left;
         int64_t since_ns = TTI_MAX(now - p->heard_ns, INT64_C(1));
-        if (is_listened_to && since_ns >= n_ns) quiet_ns[p->rank] = since_ns;
+        if (is_listened_to && since_ns >= n_ns) silent_ns[p->rank] = since_ns;
     }
 }
 
-/* The other end may send again as much later as this one: until then the outage counts as one. */
+/* After an outage the other end may need as long as this one until it sends again.  Until then the
+ * outage counts. */
 static int tcp_outage(void *state) {
     tcp_state *s = state;
     int64_t now = tti_now_ns();
@@ -281,8 +283,8 @@ tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
         tcp_pause(s, MOVE_SLICE_MS * TTI_NS_PER_MS, -1);
     }
     return tti_fail(TUTTI_E_TIMEOUT, "comm: rank %d waited %s for rank %d%s",
-                    tti_tcp_shown(s, s->desc.rank), tti_wait_clock_text(&clock, waited),
-                    tti_tcp_shown(s, blame), tti_wait_clock_reason(&clock));
+                    tti_tcp_global_rank(s, s->desc.rank), tti_wait_clock_text(&clock, waited),
+                    tti_tcp_global_rank(s, blame), tti_wait_clock_reason(&clock));
 }
 
 const tti_link tti_link_tcp = {
@@ -293,10 +295,10 @@ const tti_link tti_link_tcp = {
     .post = tcp_post,
     .test = tcp_test,
     .pause = tcp_pause,
-    .cry = tcp_cry,
+    .report_failure = tcp_report_failure,
     .check = tti_tcp_check,
-    .heard = tcp_heard,
-    .quiet = tcp_quiet,
+    .check_reported = tcp_check_reported,
+    .get_silence = tcp_get_silence,
     .outage = tcp_outage,
     .split = tti_tcp_split,
     .set_places = tcp_set_places,

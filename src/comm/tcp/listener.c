@@ -1,9 +1,8 @@
-/* listener.c - the accepting side: several callers at a time are authenticated, strangers are
- * rejected.
+/* listener.c - the accepting side: authenticates several callers at a time and rejects strangers.
  *
- * A caller has three seconds to identify itself, and at most 64, or as many as there are ranks, are
- * served at a time: the next one replaces the one that has been silent longest.  So port scanners
- * cannot keep a rank waiting. */
+ * A caller has three seconds to authenticate.  At most 64 callers, or as many as there are ranks,
+ * are served at a time; the next caller replaces the one that has been silent longest.  So port
+ * scanners cannot block the ranks. */
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -16,12 +15,12 @@
 #include "base/str.h"
 #include "comm/tcp/tcp.h"
 
-/* LOOK_MS: how often deadlines are looked at */
+/* LOOK_MS: interval at which deadlines are checked */
 enum { LEAST_CALLERS = 64, PATIENCE_MS = 3000, LOOK_MS = 100 };
 
 typedef struct caller {
     int fd;
-    size_t n_bytes; /* of its hello */
+    size_t n_bytes; /* bytes of its hello that were read */
     int64_t deadline_ns;
     tcp_place from;
     tcp_challenge challenge;
@@ -37,8 +36,8 @@ typedef struct acceptor {
     caller *callers;     /* [most] */
     struct pollfd *news; /* [most + 2] */
     int most, n_callers, n_refused;
-    char refused[400]; /* the last one that was, and why */
-    /* With a port: receives all callers, in place of the arrays. */
+    char refused[400]; /* the last refused caller and the reason */
+    /* For a port: receives all callers instead of the arrays. */
     void (*take)(void *arg, const tcp_hello *hello, int fd);
     void *arg;
 } acceptor;
@@ -63,7 +62,7 @@ static void make_room(acceptor *d) {
     if (d->n_callers == d->most) send_away(d, oldest, "it did not identify itself");
 }
 
-/* Lets the next caller in; false: none waits. */
+/* Accepts the next caller; false: none waits. */
 static bool greet(acceptor *d) {
     tcp_place from = {.n_bytes = sizeof from.at};
     int fd = accept4(d->listener, (struct sockaddr *)&from.at, &from.n_bytes,
@@ -84,21 +83,21 @@ static bool greet(acceptor *d) {
     return true;
 }
 
-/* The listening address of an authenticated rank: the address it connected from, and its own port.
- */
+/* The listening address of an authenticated rank: the address from which it connected, with the
+ * port in its hello. */
 static tcp_place place_of(const caller *c) {
     tcp_place place = c->from;
     tti_tcp_set_port(&place, c->hello.port);
-    if (place.at.ss_family == AF_UNIX && c->hello.port > 0) /* the number of its name */
+    if (place.at.ss_family == AF_UNIX && c->hello.port > 0) /* the number in its name */
         (void)tti_tcp_place_of_spot(&(tcp_spot){.family = AF_UNIX, .port = (uint32_t)c->hello.port},
                                     &place);
     return place;
 }
 
-/* The hello is complete: in or out. */
+/* Accepts or refuses a caller whose hello is complete. */
 static void decide(acceptor *d, caller *c) {
     tcp_answer answer;
-    tti_tcp_judge(d->desc, d->wanted, &c->challenge, &c->hello, &answer);
+    tti_tcp_answer_hello(d->desc, d->wanted, &c->challenge, &c->hello, &answer);
     bool sent = tti_tcp_write(c->fd, &answer, sizeof answer, tti_now_ns());
     if (answer.status != TUTTI_OK || !sent) {
         note_refusal(d, c, answer.status != TUTTI_OK ? answer.text : "it went away");
@@ -115,7 +114,7 @@ static void decide(acceptor *d, caller *c) {
     d->places[rank] = place_of(c);
 }
 
-/* Reads the available bytes; true when the caller is finished. */
+/* Reads the available bytes; true if the caller is done. */
 static bool hear(acceptor *d, caller *c) {
     ssize_t n = recv(c->fd, (char *)&c->hello + c->n_bytes, sizeof c->hello - c->n_bytes, 0);
     if (n > 0) c->n_bytes += (size_t)n;
@@ -130,10 +129,10 @@ static bool hear(acceptor *d, caller *c) {
     return true;
 }
 
-/* A rank that was admitted and has closed its connection may connect again to rank 0, as a
- * restarted process does; at other ranks it cannot, because they no longer listen. */
-static tutti_status look_after_ranks(acceptor *d) {
-    if (d->desc->rank != 0) return tti_tcp_check_met(d->desc->n_ranks, d->fds);
+/* Handles admitted ranks that have closed their connection.  Such a rank, for example a restarted
+ * process, may connect again to rank 0, but not to other ranks, because they no longer listen. */
+static tutti_status check_admitted(acceptor *d) {
+    if (d->desc->rank != 0) return tti_tcp_check_connected(d->desc->n_ranks, d->fds);
     for (int r = 1; r < d->desc->n_ranks; r++) {
         if (d->fds[r] < 0 || !tti_tcp_hung_up(d->fds[r])) continue;
         caller gone = {.fd = d->fds[r], .from = d->places[r]};
@@ -151,12 +150,12 @@ static int count_wanted(const acceptor *d) {
     return n;
 }
 
-const char *tti_tcp_met_text(const tti_link_desc *desc, int64_t deadline_ns, char *text) {
+const char *tti_tcp_wait_text(const tti_link_desc *desc, int64_t deadline_ns, char *text) {
     int64_t left_ns = deadline_ns - tti_now_ns();
     return tti_waited_text(desc->timeout_ms * TTI_NS_PER_MS - left_ns, desc->timeout_ms, text);
 }
 
-/* Sleeps until a caller connects or sends more, or wake_fd (-1: none) can be read. */
+/* Sleeps until a caller connects or sends bytes, or wake_fd (-1: none) is readable. */
 static void wait_for_news(const acceptor *d, int wake_fd, int most_ms) {
     struct pollfd *p = d->news;
     p[0] = (struct pollfd){.fd = d->listener, .events = POLLIN};
@@ -177,7 +176,7 @@ tutti_status tti_tcp_check_stop(const tti_link_desc *desc) {
                     desc->rank);
 }
 
-/* Lets callers in, and gets further with those that are there. */
+/* Accepts callers and continues with those that were accepted. */
 static void serve_callers(acceptor *d) {
     for (int i = 0; i < LEAST_CALLERS && greet(d); i++) continue;
     for (int i = d->n_callers - 1; i >= 0; i--)
@@ -196,7 +195,7 @@ static tutti_status fail_missing(const acceptor *d, const char *where, int64_t d
         tti_str_add(&names, "; only ranks of this host can connect there");
     tutti_status st =
         tti_fail(TUTTI_E_TIMEOUT, "comm_create: rank %d waited %s at %s for rank%s %s",
-                 d->desc->rank, tti_tcp_met_text(d->desc, deadline_ns, waited), where,
+                 d->desc->rank, tti_tcp_wait_text(d->desc, deadline_ns, waited), where,
                  n == 1 ? "" : "s", tti_str_text(&names));
     tti_str_free(&names);
     return st;
@@ -229,17 +228,18 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
         }
         wait_for_news(&d, stop_fd_of(desc), TTI_MIN(LOOK_MS, tti_ms_until(deadline_ns)));
         serve_callers(&d);
-        st = look_after_ranks(&d);
+        st = check_admitted(&d);
         if (st == TUTTI_OK && count_wanted(&d) > 0) st = tti_tcp_check_stop(desc);
     }
     end_accepting(&d);
     return st;
 }
 
-void tti_tcp_attend(const tti_link_desc *desc, int listener, int wake_fd, const _Atomic bool *stop,
-                    void (*take)(void *arg, const tcp_hello *hello, int fd), void *arg) {
+void tti_tcp_serve_port(const tti_link_desc *desc, int listener, int wake_fd,
+                        const _Atomic bool *stop,
+                        void (*take)(void *arg, const tcp_hello *hello, int fd), void *arg) {
     acceptor d = {.desc = desc, .listener = listener, .take = take, .arg = arg};
-    bool ok = begin_accepting(&d) == TUTTI_OK; /* else callers find that the rank does not answer */
+    bool ok = begin_accepting(&d) == TUTTI_OK; /* on failure callers get no answer */
     while (ok && !atomic_load(stop)) {
         wait_for_news(&d, wake_fd, d.n_callers > 0 ? LOOK_MS : -1);
         serve_callers(&d);

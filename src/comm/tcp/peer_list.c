@@ -1,12 +1,12 @@
-/* peer_list.c - the ranks to which a link has a connection, or for which it has a message.
+/* peer_list.c - the list of ranks to which a link has a connection or a message.
  *
- * They are kept in the order of their ranks, so memory and loops do not grow with the ranks of a
- * job, and a failure is looked for in the same order everywhere. */
+ * The list is sorted by rank, so that every rank checks for failures in the same order.  Memory and
+ * loops grow with the number of peers, not with the ranks of the job. */
 #include <stdlib.h>
 
 #include "comm/tcp/tcp.h"
 
-/* How many peers have a lower rank. */
+/* The number of peers with a lower rank. */
 static int place_of(const tcp_state *s, int rank) {
     int first = 0, last = s->n_peers;
     while (first < last) {
@@ -29,7 +29,7 @@ int tti_tcp_fd(const tcp_state *s, int rank) {
     return p ? p->fd : -1;
 }
 
-/* Room for one more peer; one descriptor more is polled than there are peers. */
+/* Makes room for one more peer.  The poll array has one extra entry, for wake_fd. */
 static bool widen(tcp_state *s) {
     if (s->n_peers < s->cap_peers) return true;
     size_t n = s->cap_peers ? 2 * (size_t)s->cap_peers : 8;

@@ -1,8 +1,8 @@
-/* port.c - where a rank of a sparse link listens as long as the link lives.
+/* port.c - the port on which a rank of a sparse link listens for the lifetime of the link.
  *
- * A thread of its own authenticates callers, so a caller never waits for the rank's own work.  The
- * connections wait here until the rank takes them, for the whole or for the subgroup that the
- * caller has named.  The port also has the table of the ports of all ranks. */
+ * A separate thread authenticates callers, so a caller never waits for the rank's computation.
+ * Connections are queued here until the rank takes them, for the whole group or for the subgroup
+ * that the caller has named.  The port also stores the addresses of the ports of all ranks. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #include "base/thread.h"
 #include "comm/tcp/tcp.h"
 
-/* A caller that was let in. */
+/* A caller that was authenticated. */
 typedef struct arrival {
     struct arrival *next;
     int fd, rank, to, n_ranks;
@@ -43,21 +43,22 @@ struct tcp_port {
     tti_link_desc desc; /* rank, n_ranks, token, job */
     char *token;        /* owned; NULL: none */
     int listener, wake_fd;
-    tcp_spot *spots;     /* [n_ranks], or of different addresses if folded */
-    folded_spot *folded; /* [n_ranks]; NULL: they are not folded */
+    tcp_spot *spots;     /* [n_ranks], or [number of different addresses] if folded */
+    folded_spot *folded; /* [n_ranks]; NULL: the table is not folded */
     pthread_t thread;
     bool is_running;
     _Atomic bool stop;
     _Atomic int n_owners, n_arrivals;
-    pthread_mutex_t lock; /* over the lists */
+    pthread_mutex_t lock; /* guards the lists */
     arrival *arrivals;
-    arrival *answered; /* callers of a link that has ended, open so that they can read why */
+    arrival *
+        answered; /* callers of a link that has ended; kept open so that they can read the reason */
     ended_link *ended;
 };
 
 /* ---- spots ---- */
 
-/* The names that the kernel chooses: a zero byte and five hexadecimal digits. */
+/* Names that the kernel chooses consist of a zero byte and five hexadecimal digits. */
 enum { NAME_DIGITS = 5 };
 
 void tti_tcp_spot_of(const tcp_place *place, tcp_spot *out) {
@@ -126,7 +127,8 @@ int tti_tcp_listen_any(const tcp_place *place, int *port) {
 
 static const char *job_of(const tti_link_desc *desc) { return desc->job ? desc->job : ""; }
 
-/* With the lock held: whether a caller's link has ended, which the caller is told. */
+/* Called with the lock held.  If the caller's link has ended, sends it the reason and returns
+ * true. */
 static bool answer_ended(const tcp_port *port, const arrival *a) {
     const ended_link *e = port->ended;
     while (e && (e->rank != a->to || e->n_ranks != a->n_ranks || strcmp(e->job, a->job) != 0))
@@ -134,9 +136,9 @@ static bool answer_ended(const tcp_port *port, const arrival *a) {
     if (!e) return false;
     tcp_peer caller = {.rank = a->rank, .fd = a->fd};
     if (e->status == TUTTI_OK)
-        (void)tti_tcp_say_bye(&caller);
+        (void)tti_tcp_send_leave(&caller);
     else
-        (void)tti_tcp_say_cry(&caller, e->status, e->text);
+        (void)tti_tcp_send_failure(&caller, e->status, e->text);
     shutdown(a->fd, SHUT_WR);
     return true;
 }
@@ -145,14 +147,15 @@ static void keep_caller(void *arg, const tcp_hello *hello, int fd) {
     tcp_port *port = arg;
     arrival *a = calloc(1, sizeof *a);
     if (!a) {
-        close(fd); /* its caller tries again */
+        close(fd); /* the caller will retry */
         return;
     }
     *a = (arrival){.fd = fd, .rank = hello->rank, .to = hello->to, .n_ranks = hello->n_ranks};
     snprintf(a->job, sizeof a->job, "%.*s", (int)sizeof a->job - 1, hello->job);
     pthread_mutex_lock(&port->lock);
     bool is_answered = answer_ended(port, a);
-    /* A rank that gave a call up and calls again is found first. */
+    /* Newest first: a rank that abandoned an attempt and retried is found at its newer
+     * connection. */
     arrival **list = is_answered ? &port->answered : &port->arrivals;
     a->next = *list;
     *list = a;
@@ -164,7 +167,7 @@ void tti_tcp_port_end(tcp_port *port, const tti_link_desc *desc, tutti_status st
                       const char *text) {
     size_t n = strlen(text) + 1;
     ended_link *e = calloc(1, sizeof *e + n);
-    if (!e) return; /* callers wait until their time is over */
+    if (!e) return; /* without the entry callers run into their timeout */
     *e = (ended_link){.rank = desc->rank, .n_ranks = desc->n_ranks, .status = status};
     snprintf(e->job, sizeof e->job, "%s", job_of(desc));
     memcpy(e->text, text, n);
@@ -174,7 +177,7 @@ void tti_tcp_port_end(tcp_port *port, const tti_link_desc *desc, tutti_status st
     pthread_mutex_unlock(&port->lock);
 }
 
-/* rank -1: any. */
+/* True if the caller is this rank of the link of desc; rank -1: any rank. */
 static bool is_from(const arrival *a, const tti_link_desc *desc, int rank) {
     return (rank < 0 || a->rank == rank) && a->to == desc->rank && a->n_ranks == desc->n_ranks &&
            strncmp(a->job, job_of(desc), sizeof a->job - 1) == 0;
@@ -193,7 +196,7 @@ int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int *rank) {
         if (fd < 0)
             fd = a->fd;
         else
-            close(a->fd); /* of a call that was given up */
+            close(a->fd); /* connection of an attempt that was abandoned */
         *rank = a->rank;
         *at = a->next;
         free(a);
@@ -205,7 +208,7 @@ int tti_tcp_port_take(tcp_port *port, const tti_link_desc *desc, int *rank) {
 
 static void *attend(void *arg) {
     tcp_port *port = arg;
-    tti_tcp_attend(&port->desc, port->listener, port->wake_fd, &port->stop, keep_caller, port);
+    tti_tcp_serve_port(&port->desc, port->listener, port->wake_fd, &port->stop, keep_caller, port);
     return NULL;
 }
 

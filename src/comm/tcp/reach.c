@@ -1,9 +1,10 @@
 /* reach.c - connects a pair of ranks of a sparse link when it has its first message.
  *
- * The higher rank calls the lower one, whose port answers at once, whatever that rank is doing.
- * The lower rank finds the connection at its own port.  A port that refuses has ended with its
- * rank.  That rank, or the one whose failure made it end, is named by a report that may still be on
- * its way, so the refusal counts only after a while. */
+ * The higher rank connects to the port of the lower rank, which answers at once even while that
+ * rank computes.  The lower rank takes the connection from its own port.  A port that refuses
+ * connections has closed because its rank has ended.  A report about that rank, or about the
+ * failure that ended it, may not have arrived yet, so a refusal becomes an error only after some
+ * time. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,12 +13,13 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-/* ANSWER_MS: a port answers at once, but on a busy machine its thread may have to wait. */
+/* ANSWER_MS is long because the thread of a port may have to wait on a busy machine. */
 enum { CALL_MS = 1000, ANSWER_MS = 20000, RETRY_MS = 5, REFUSED_MS = 1000 };
 
-/* One attempt; the text says why it failed.  TUTTI_E_TIMEOUT: nothing answers yet. */
+/* Tries to connect once.  On failure the error text gives the reason.  TUTTI_E_TIMEOUT: no answer
+ * yet. */
 static tutti_status call(tcp_state *s, int rank) {
-    const tcp_spot spot = tti_tcp_port_spot(s->port, tti_tcp_shown(s, rank));
+    const tcp_spot spot = tti_tcp_port_spot(s->port, tti_tcp_global_rank(s, rank));
     int64_t deadline_ns = tti_now_ns() + CALL_MS * TTI_NS_PER_MS;
     tcp_challenge challenge;
     tcp_place place;
@@ -30,8 +32,8 @@ static tutti_status call(tcp_state *s, int rank) {
     tutti_status st = TUTTI_OK;
     if (spot.family == AF_UNIX && !tti_tcp_same_user(fd))
         st = tti_fail(TUTTI_E_MISMATCH, "a process of another user listens there");
-    if (st == TUTTI_OK) st = tti_tcp_hear_challenge(fd, deadline_ns, &challenge);
-    if (st == TUTTI_OK) st = tti_tcp_prove(&s->desc, fd, rank, 0, &challenge, deadline_ns);
+    if (st == TUTTI_OK) st = tti_tcp_recv_challenge(fd, deadline_ns, &challenge);
+    if (st == TUTTI_OK) st = tti_tcp_send_hello(&s->desc, fd, rank, 0, &challenge, deadline_ns);
     if (st == TUTTI_OK) return tti_tcp_adopt(s, rank, fd);
     close(fd);
     return st;
@@ -40,10 +42,10 @@ static tutti_status call(tcp_state *s, int rank) {
 static tutti_status fail_reach(const tcp_state *s, int rank) {
     char why[300], place[256] = "of another host";
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    int shown = tti_tcp_shown(s, rank);
-    if (s->place) s->place(s->place_arg, shown, place, sizeof place);
+    int global_rank = tti_tcp_global_rank(s, rank);
+    if (s->place) s->place(s->place_arg, global_rank, place, sizeof place);
     return tti_fail(TUTTI_E_PEER, "comm: rank %d (%s) has ended: rank %d cannot reach it: %s",
-                    shown, place, tti_tcp_shown(s, s->desc.rank), why);
+                    global_rank, place, tti_tcp_global_rank(s, s->desc.rank), why);
 }
 
 tutti_status tti_tcp_reach(tcp_state *s, tcp_peer *p) {

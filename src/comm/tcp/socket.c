@@ -11,12 +11,12 @@
 #include "comm/tcp/tcp.h"
 
 enum {
-    RTO_MAX_MS = 44,  /* TCP_RTO_MAX_MS, which headers of older systems do not have */
-    RESEND_PARTS = 8, /* of the limit of a wait: how often lost bytes are sent again at least */
+    RTO_MAX_MS = 44,  /* the option TCP_RTO_MAX_MS, which headers of older systems do not define */
+    RESEND_PARTS = 8, /* minimum number of retransmissions within the limit of a wait */
     RESEND_LEAST_MS = 1000, /* smallest value that the kernel accepts */
     RESEND_MOST_MS = 120000,
-    RESEND_SLACK_MS = 500, /* for the way to the peer and back */
-    OUTAGE_RESENDS = 2,    /* one loss is not an outage */
+    RESEND_SLACK_MS = 500, /* time for the round trip */
+    OUTAGE_RESENDS = 2,    /* retransmissions that count as an outage; a single loss is none */
     KEEP_ALIVE_S = 10
 };
 
@@ -34,7 +34,7 @@ static int open_socket(const tcp_place *place) {
 int tti_tcp_listen(const tcp_place *place) {
     int fd = open_socket(place), on = 1;
     if (fd < 0) return -1;
-    if (place->at.ss_family != AF_UNIX) /* a port of a job that has just ended can be had again */
+    if (place->at.ss_family != AF_UNIX) /* allows reuse of the port of a job that has just ended */
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (const struct sockaddr *)&place->at, place->n_bytes) != 0 ||
         listen(fd, SOMAXCONN) != 0)
@@ -42,11 +42,11 @@ int tti_tcp_listen(const tcp_place *place) {
     return fd;
 }
 
-/* Waits for events until the deadline; false with errno.  If the network is out at the deadline,
- * the next attempt to send again is waited for. */
+/* Waits for events until the deadline; false with errno.  During an outage it waits longer, until
+ * the next retransmission. */
 static bool wait_for(int fd, short events, int64_t deadline_ns) {
     struct pollfd p = {.fd = fd, .events = events};
-    int64_t more_ms = -1; /* not yet asked for */
+    int64_t more_ms = -1; /* not determined yet */
     for (;;) {
         int n = poll(&p, 1, tti_ms_until(deadline_ns));
         if (n > 0) return true;
@@ -60,8 +60,8 @@ static bool wait_for(int fd, short events, int64_t deadline_ns) {
     }
 }
 
-/* Connecting to a local port without a listener can reach the caller itself if the port is an
- * ephemeral one; the connection would then be mistaken for one to the listener. */
+/* True if a socket is connected to itself.  This can happen when connecting to a local ephemeral
+ * port without a listener, and must not be mistaken for a connection to the listener. */
 static bool is_itself(int fd) {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t n_here = sizeof here, n_there = sizeof there;
@@ -116,20 +116,22 @@ bool tti_tcp_write(int fd, const void *bytes, size_t n_bytes, int64_t deadline_n
     return true;
 }
 
-/* During an outage TCP doubles the time until it sends again: after one of 8 s the next attempt
- * would come at 12.6 s, too late for a limit of 10 s.  Kernels before 6.15 cannot limit that. */
+/* Limits the retransmission interval, which TCP doubles during an outage: after an outage of 8 s
+ * the next attempt would come at 12.6 s, too late for a limit of 10 s.  Kernels before 6.15 do not
+ * support the option. */
 void tti_tcp_tune(int fd, int timeout_ms) {
     int on = 1, every_s = TTI_MAX(1, TTI_MIN(timeout_ms / (1000 * RESEND_PARTS), KEEP_ALIVE_S));
     unsigned resend_ms = (unsigned)TTI_MAX(RESEND_LEAST_MS, timeout_ms / RESEND_PARTS);
     if (resend_ms > RESEND_MOST_MS) resend_ms = RESEND_MOST_MS;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a unix socket refuses these */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
+               sizeof on); /* a Unix socket refuses these options */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every_s, sizeof every_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
     setsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &resend_ms, sizeof resend_ms);
 }
 
-void tti_tcp_give_up_after(int fd, int64_t n_ms) {
+void tti_tcp_set_user_timeout(int fd, int64_t n_ms) {
     unsigned silent_ms = (unsigned)TTI_MIN(n_ms, (int64_t)INT32_MAX);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
 }
@@ -137,7 +139,8 @@ void tti_tcp_give_up_after(int fd, int64_t n_ms) {
 int tti_tcp_outage_ms(int fd) {
     struct tcp_info info;
     socklen_t n = sizeof info;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return 0; /* a unix socket */
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0)
+        return 0; /* a Unix socket has no outages */
     bool is_out = info.tcpi_state == TCP_ESTABLISHED && info.tcpi_retransmits >= OUTAGE_RESENDS;
     return is_out ? (int)(info.tcpi_rto / 1000) + RESEND_SLACK_MS : 0;
 }
@@ -162,8 +165,8 @@ bool tti_tcp_same_user(int fd) {
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
 }
 
-/* Whether a process of this user listens at a name that is taken.  Without an answer the name
- * belongs to another user: ranks bind and listen without a pause. */
+/* True if a process of this user listens at a name that is taken.  If there is no listener, another
+ * user has taken the name, because ranks listen directly after bind. */
 static bool is_own(const tcp_place *place) {
     int fd = tti_tcp_connect(place, tti_now_ns() + TCP_RETRY_MS * TTI_NS_PER_MS);
     bool own = fd >= 0 && tti_tcp_same_user(fd);
@@ -171,9 +174,12 @@ static bool is_own(const tcp_place *place) {
     return own;
 }
 
-/* -1 with EADDRINUSE: a process of this user listens there; EACCES: the name belongs to others. */
+/* Returns -1 with EADDRINUSE if a process of this user listens at the name, with EACCES if the name
+ * belongs to another user. */
 static int listen_at_name(const tcp_place *place) {
-    enum { TRIES = 3 }; /* a rank of this user may be between bind and listen, or be ending */
+    enum {
+        TRIES = 3
+    }; /* repeated because a rank of this user may be between bind and listen, or may be closing */
     for (int i = 0; i < TRIES; i++) {
         if (i) tti_sleep_ms(1);
         int fd = tti_tcp_listen(place);
@@ -194,6 +200,8 @@ int tti_tcp_listen_unix(const tcp_place places[TCP_UNIX_PLACES]) {
     return fd;
 }
 
+/* Longer than a long phase plus an outage: waits end earlier by themselves, with a better message
+ * than the kernel's. */
 static int64_t longest_wait_ms(const tti_link_desc *desc) {
     return (int64_t)desc->phase_timeout_ms + INT64_C(3) * desc->timeout_ms;
 }
@@ -207,6 +215,6 @@ tutti_status tti_tcp_adopt(tcp_state *s, int rank, int fd) {
     p->fd = fd;
     p->heard_ns = tti_now_ns();
     tti_tcp_tune(fd, s->desc.timeout_ms);
-    tti_tcp_give_up_after(fd, longest_wait_ms(&s->desc));
+    tti_tcp_set_user_timeout(fd, longest_wait_ms(&s->desc));
     return TUTTI_OK;
 }

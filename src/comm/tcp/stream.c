@@ -1,9 +1,11 @@
-/* stream.c - frames on a connection: data of messages, "I have failed", "I leave", "I live".
+/* stream.c - frames on a connection: data of messages, and the control frames failure, leave and
+ * keep-alive.
  *
  * A data frame is read when its receive is posted; until then it stays in the socket.  Small frames
  * are read together into a buffer; the middle of a large one goes directly to its destination.  A
- * report of a failure may follow a frame that waits, and this rank may wait for the failed rank: so
- * frames that wait for long are read ahead of their receive, and nothing hides a failure. */
+ * failure report may be behind a frame that waits for its receive, while this rank waits for the
+ * failed rank.  So a frame that waits for long is read ahead of its receive, and no failure stays
+ * hidden. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,32 +15,33 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-typedef enum frame_kind { FRAME_DATA = 1, FRAME_CRY, FRAME_BYE, FRAME_ALIVE } frame_kind;
+typedef enum frame_kind { FRAME_DATA = 1, FRAME_FAILURE, FRAME_LEAVE, FRAME_KEEPALIVE } frame_kind;
 
 typedef struct frame {
     uint32_t magic, kind;
     uint64_t n_bytes;
 } frame;
 
-typedef struct cry_frame {
+typedef struct failure_frame {
     frame head;
     uint32_t status;
-    char text[TTI_CRY_BYTES - 4];
-} cry_frame;
+    char text[TTI_FAILURE_BYTES - 4];
+} failure_frame;
 
 enum { FRAME_MAGIC = 0x4d465454 };
 
-/* Between two words of a rank that waits: often enough in its timeout, and no more. */
+/* A waiting rank sends keep-alive frames ALIVE_PARTS times per timeout, or every ALIVE_MOST_MS if
+ * that is more often. */
 enum { ALIVE_PARTS = 8, ALIVE_MOST_MS = 1000 };
 
-/* ---- in ---- */
+/* ---- receiving ---- */
 
-/* n: what recv returned. */
+/* n: result of recv.  True if the stream has ended. */
 static bool has_ended(ssize_t n) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* error: of recv, 0: the stream has ended. */
+/* Records the end of a stream. error: errno of recv, 0: closed in order. */
 static void note_gone(tcp_peer *p, int error) {
     p->gone = true;
     p->error = error;
@@ -63,7 +66,7 @@ static ssize_t receive(tcp_peer *p, void *bytes, size_t n_bytes) {
     return n;
 }
 
-/* As recv, first from the bytes read ahead, then from the socket. */
+/* Like recv, but reads the bytes that were read ahead before those of the socket. */
 static ssize_t read_stream(tcp_peer *p, void *bytes, size_t n_bytes) {
     tcp_ahead *a = &p->ahead;
     size_t n = TTI_MIN(n_ahead(p), n_bytes);
@@ -113,30 +116,31 @@ static bool peek(const tcp_peer *p, void *bytes, size_t n_bytes) {
 }
 
 static tutti_status check_frame(const tcp_state *s, const tcp_peer *p, const frame *head) {
-    if (head->magic == FRAME_MAGIC && head->kind >= FRAME_DATA && head->kind <= FRAME_ALIVE)
+    if (head->magic == FRAME_MAGIC && head->kind >= FRAME_DATA && head->kind <= FRAME_KEEPALIVE)
         return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sent an invalid frame",
-                    tti_tcp_shown(s, p->rank));
+                    tti_tcp_global_rank(s, p->rank));
 }
 
 /* Handles a reported failure. */
-static tutti_status hear_cry(tcp_state *s, cry_frame *cry) {
-    cry->text[sizeof cry->text - 1] = '\0';
-    s->cause =
-        cry->status < TUTTI_N_STATUS && cry->status ? (tutti_status)cry->status : TUTTI_E_PEER;
-    memcpy(s->text, cry->text, sizeof cry->text);
+static tutti_status handle_failure(tcp_state *s, failure_frame *failure) {
+    failure->text[sizeof failure->text - 1] = '\0';
+    s->cause = failure->status < TUTTI_N_STATUS && failure->status ? (tutti_status)failure->status
+                                                                   : TUTTI_E_PEER;
+    memcpy(s->text, failure->text, sizeof failure->text);
     return tti_fail(s->cause, "%s", s->text);
 }
 
-/* Takes frames until one of data is at the front or no whole one is there. */
+/* Handles control frames until a data frame is at the front or no complete frame is left. */
 static tutti_status take_frames(tcp_state *s, tcp_peer *p) {
     frame head;
-    cry_frame cry;
+    failure_frame failure;
     while (!p->has_header && peek(p, &head, sizeof head)) {
         TTI_TRY(check_frame(s, p, &head));
-        if (head.kind == FRAME_CRY) return take(p, &cry, sizeof cry) ? hear_cry(s, &cry) : TUTTI_OK;
+        if (head.kind == FRAME_FAILURE)
+            return take(p, &failure, sizeof failure) ? handle_failure(s, &failure) : TUTTI_OK;
         (void)take(p, &head, sizeof head);
-        p->bye = p->bye || head.kind == FRAME_BYE;
+        p->has_left = p->has_left || head.kind == FRAME_LEAVE;
         if (head.kind != FRAME_DATA) continue;
         p->has_header = true;
         p->frame_bytes = p->frame_left = head.n_bytes;
@@ -147,7 +151,7 @@ static tutti_status take_frames(tcp_state *s, tcp_peer *p) {
 
 /* ---- ahead of receives ---- */
 
-/* Makes room for more; false: no memory, or the limit is reached. */
+/* Makes room for more bytes; false: out of memory, or the limit is reached. */
 static bool widen_ahead(tcp_ahead *a) {
     if (a->first > 0) memmove(a->bytes, a->bytes + a->first, a->last - a->first);
     a->last -= a->first;
@@ -174,7 +178,7 @@ static void fill_ahead(tcp_peer *p) {
     }
 }
 
-/* Copies n bytes at offset `at` after the last consumed one; false: they have not arrived. */
+/* Copies n bytes at offset `at` after the last consumed byte; false: they have not arrived. */
 static bool peek_at(const tcp_peer *p, uint64_t at, void *bytes, size_t n_bytes) {
     size_t n_in = p->in_last - p->in_first, n_all = n_in + n_ahead(p);
     if (n_all < n_bytes || at > n_all - n_bytes) return false;
@@ -185,15 +189,16 @@ static bool peek_at(const tcp_peer *p, uint64_t at, void *bytes, size_t n_bytes)
     return true;
 }
 
-/* Reads past the message that waits: for a reported failure, or a truncated stream.  A stream that
- * ends between messages is that of a rank which has finished. */
+/* Reads past the waiting message, to find a reported failure or a truncated stream.  A stream that
+ * ends between messages belongs to a rank that has finished. */
 static tutti_status look_ahead(tcp_state *s, tcp_peer *p) {
     uint64_t at = p->frame_left;
     frame head;
-    cry_frame cry;
+    failure_frame failure;
     while (peek_at(p, at, &head, sizeof head)) {
         TTI_TRY(check_frame(s, p, &head));
-        if (head.kind == FRAME_CRY && peek_at(p, at, &cry, sizeof cry)) return hear_cry(s, &cry);
+        if (head.kind == FRAME_FAILURE && peek_at(p, at, &failure, sizeof failure))
+            return handle_failure(s, &failure);
         if (__builtin_add_overflow(at, head.n_bytes, &at) ||
             __builtin_add_overflow(at, sizeof head, &at))
             return TUTTI_OK;
@@ -208,53 +213,55 @@ static tutti_status read_ahead(tcp_state *s, tcp_peer *p) {
     return look_ahead(s, p);
 }
 
-/* For a short time a message that waits is only early. */
+/* True while a waiting message counts as early: its receive may be posted soon. */
 static bool is_early(tcp_peer *p) {
     int64_t now = tti_now_ns();
     if (p->untaken_ns == 0) p->untaken_ns = now;
     return now - p->untaken_ns < TCP_AHEAD_MS * TTI_NS_PER_MS;
 }
 
-tutti_status tti_tcp_listen_aside(tcp_state *s, tcp_peer *p) {
+tutti_status tti_tcp_handle_control(tcp_state *s, tcp_peer *p) {
     if (p->fd < 0) return TUTTI_OK;
     if (p->has_header) return is_early(p) ? TUTTI_OK : read_ahead(s, p);
     fill(p);
     return take_frames(s, p);
 }
 
-/* No complete message of the peer is left to be read. */
+/* True if no complete message of the peer is left to read. */
 static bool is_silent(const tcp_peer *p) {
-    return p->cut || (p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last));
+    return p->cut || (p->gone && !p->has_left && (!p->has_header || p->in_first == p->in_last));
 }
 
-/* " (rank 3: pid 71 on node3)", "" if that is not known. */
+/* Writes " (rank 3: pid 71 on node3)", or "" if the location is not known. */
 static const char *place_of(const tcp_state *s, int rank, char *text, size_t n_bytes) {
     char place[256];
     text[0] = '\0';
     if (!s->place) return text;
-    s->place(s->place_arg, tti_tcp_shown(s, rank), place, sizeof place);
-    snprintf(text, n_bytes, " (rank %d: %s)", tti_tcp_shown(s, rank), place);
+    s->place(s->place_arg, tti_tcp_global_rank(s, rank), place, sizeof place);
+    snprintf(text, n_bytes, " (rank %d: %s)", tti_tcp_global_rank(s, rank), place);
     return text;
 }
 
-/* A rank that fails in the middle of a message cannot say why.  A failure that it received was sent
- * to this rank too, and a peer that it lost is lost here as well. */
+/* A rank that fails in the middle of a message cannot report the reason.  If the reason was a
+ * failure report, this rank gets that report too; if it was a lost peer, this rank loses that peer
+ * too. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, const tcp_peer *gone) {
-    /* This rank ended its connections itself when it reported its failure; no rank died. */
+    /* This rank closed its connections itself after it reported its failure; no rank died. */
     if (s->reported != TUTTI_OK) return tti_fail(s->reported, "%s", s->reported_text);
     char also[256] = "", where[320];
     size_t n = 0;
-    int rank = tti_tcp_shown(s, gone->rank);
-    for (int i = 0; i < s->n_peers && !gone->bye; i++) {
+    int rank = tti_tcp_global_rank(s, gone->rank);
+    for (int i = 0; i < s->n_peers && !gone->has_left; i++) {
         tcp_peer *p = s->peers[i];
         if (p == gone) continue;
-        TTI_TRY(tti_tcp_listen_aside(s, p));
+        TTI_TRY(tti_tcp_handle_control(s, p));
         if (!is_silent(p) || n + 16 > sizeof also) continue;
-        n += (size_t)snprintf(also + n, sizeof also - n, ", rank %d", tti_tcp_shown(s, p->rank));
+        n += (size_t)snprintf(also + n, sizeof also - n, ", rank %d",
+                              tti_tcp_global_rank(s, p->rank));
     }
-    if (gone->bye)
+    if (gone->has_left)
         return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
-                        tti_tcp_shown(s, s->desc.rank), rank);
+                        tti_tcp_global_rank(s, s->desc.rank), rank);
     int error = gone->error ? gone->error : gone->ahead.error;
     if (tti_tcp_is_cut_off(error))
         return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s%s", rank,
@@ -270,8 +277,8 @@ static tutti_status fail_size(const tcp_state *s, const tcp_peer *p, const tti_m
     return tti_fail(TUTTI_E_MISMATCH,
                     "comm: rank %d sent %llu bytes where rank %d expects %zu: they are not in the "
                     "same call",
-                    tti_tcp_shown(s, p->rank), (unsigned long long)p->frame_bytes,
-                    tti_tcp_shown(s, s->desc.rank), m->n_bytes);
+                    tti_tcp_global_rank(s, p->rank), (unsigned long long)p->frame_bytes,
+                    tti_tcp_global_rank(s, s->desc.rank), m->n_bytes);
 }
 
 static void move_data(tcp_peer *p, tti_message *m) {
@@ -293,7 +300,7 @@ static void move_data(tcp_peer *p, tti_message *m) {
     }
 }
 
-/* Bytes of the frame at the front go where they belong. */
+/* Copies bytes of the frame at the front to their destination. */
 static void take_data(tcp_peer *p, tti_message *m) {
     move_data(p, m);
     p->frame_left = m->n_bytes - m->done;
@@ -314,18 +321,21 @@ tutti_status tti_tcp_pull(tcp_state *s, tcp_peer *p, tti_message *m) {
     return m->done < m->n_bytes && p->gone ? tti_tcp_fail_gone(s, p) : TUTTI_OK;
 }
 
-/* Reads to the end of a stream that the other side has closed: a failure report, or nothing. */
+/* Reads a stream that the other side has closed to its end.  Fails with the failure report in it,
+ * if there is one. */
 static tutti_status last_word(int rank, int fd) {
     int64_t at_once_ns = 0;
-    cry_frame cry;
+    failure_frame failure;
     char skipped[TCP_IN_BYTES];
-    while (tti_tcp_read(fd, &cry.head, sizeof cry.head, at_once_ns)) {
-        uint64_t n_rest = cry.head.n_bytes;
-        if (cry.head.magic != FRAME_MAGIC) break;
-        if (cry.head.kind == FRAME_CRY) {
-            if (!tti_tcp_read(fd, &cry.status, sizeof cry - sizeof cry.head, at_once_ns)) break;
-            cry.text[sizeof cry.text - 1] = '\0';
-            return tti_fail(TUTTI_E_PEER, "%s", cry.text);
+    while (tti_tcp_read(fd, &failure.head, sizeof failure.head, at_once_ns)) {
+        uint64_t n_rest = failure.head.n_bytes;
+        if (failure.head.magic != FRAME_MAGIC) break;
+        if (failure.head.kind == FRAME_FAILURE) {
+            if (!tti_tcp_read(fd, &failure.status, sizeof failure - sizeof failure.head,
+                              at_once_ns))
+                break;
+            failure.text[sizeof failure.text - 1] = '\0';
+            return tti_fail(TUTTI_E_PEER, "%s", failure.text);
         }
         for (size_t n; n_rest > 0; n_rest -= n) {
             n = (size_t)TTI_MIN(n_rest, (uint64_t)sizeof skipped);
@@ -336,17 +346,17 @@ static tutti_status last_word(int rank, int fd) {
     return tti_fail(TUTTI_E_PEER, "comm_create: rank %d left before all ranks had connected", rank);
 }
 
-tutti_status tti_tcp_check_met(int n_ranks, const int *fds) {
+tutti_status tti_tcp_check_connected(int n_ranks, const int *fds) {
     for (int r = 0; r < n_ranks; r++)
         if (fds[r] >= 0 && tti_tcp_hung_up(fds[r])) return last_word(r, fds[r]);
     return TUTTI_OK;
 }
 
-/* ---- out ---- */
+/* ---- sending ---- */
 
-static const frame alive = {FRAME_MAGIC, FRAME_ALIVE, 0};
+static const frame alive = {FRAME_MAGIC, FRAME_KEEPALIVE, 0};
 
-/* The unsent rest of an "I live" on a full socket: it goes before all other bytes. */
+/* The unsent rest of a keep-alive frame, which must be sent before all other bytes. */
 static struct iovec rest_of_alive(const tcp_peer *p) {
     size_t n = p->out_alive ? sizeof alive - p->out_alive : 0;
     return (struct iovec){(char *)(uintptr_t)&alive + p->out_alive, n};
@@ -368,13 +378,13 @@ tutti_status tti_tcp_push(tcp_state *s, tcp_peer *p, tti_message *m) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
         ssize_t n = sendmsg(p->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return TUTTI_OK;
-        if (n < 0) { /* a message that it sent before it closed is the reason */
+        if (n < 0) { /* the peer may have sent its failure before it closed */
             int error = errno;
-            do TTI_TRY(tti_tcp_listen_aside(s, p));
+            do TTI_TRY(tti_tcp_handle_control(s, p));
             while (!p->gone && !p->has_header && p->in_first != p->in_last);
             if (p->has_header) TTI_TRY(read_ahead(s, p));
             if (!p->error)
-                p->error = error; /* the error of a stream is reported once, here or there */
+                p->error = error; /* a socket reports its error only once, to send or to recv */
             return tti_tcp_fail_gone(s, p);
         }
         size_t n_sent = count_alive(p, (size_t)n);
@@ -386,14 +396,14 @@ tutti_status tti_tcp_push(tcp_state *s, tcp_peer *p, tti_message *m) {
     return TUTTI_OK;
 }
 
-/* Between messages only: in the middle of one it would be taken for data. */
+/* True if a control frame may be sent: inside a message it would be read as data. */
 static bool is_between(const tcp_peer *p) { return p->fd >= 0 && !p->out_header; }
 
 static ssize_t put(const tcp_peer *p, const void *bytes, size_t n_bytes) {
     return send(p->fd, bytes, n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* False: the middle of a message, or of an "I live", has to go first. */
+/* False: the rest of a message or of a keep-alive frame must be sent first. */
 static bool is_free(tcp_peer *p) {
     if (!is_between(p)) return false;
     struct iovec rest = rest_of_alive(p);
@@ -402,26 +412,27 @@ static bool is_free(tcp_peer *p) {
     return p->out_alive == 0;
 }
 
-/* The last message: if only part of it is sent, nothing follows. */
-static bool say(tcp_peer *p, const void *bytes, size_t n_bytes) {
+/* Sends the last frame of a connection.  If only part of it can be sent, no other frame follows. */
+static bool send_last_frame(tcp_peer *p, const void *bytes, size_t n_bytes) {
     return is_free(p) && put(p, bytes, n_bytes) == (ssize_t)n_bytes;
 }
 
-bool tti_tcp_say_bye(tcp_peer *p) {
-    frame bye = {FRAME_MAGIC, FRAME_BYE, 0};
-    return say(p, &bye, sizeof bye);
+bool tti_tcp_send_leave(tcp_peer *p) {
+    frame leave = {FRAME_MAGIC, FRAME_LEAVE, 0};
+    return send_last_frame(p, &leave, sizeof leave);
 }
 
-bool tti_tcp_say_cry(tcp_peer *p, tutti_status status, const char *text) {
-    cry_frame cry = {.head = {FRAME_MAGIC, FRAME_CRY, sizeof cry}, .status = (uint32_t)status};
-    snprintf(cry.text, sizeof cry.text, "%s", text);
-    return say(p, &cry, sizeof cry);
+bool tti_tcp_send_failure(tcp_peer *p, tutti_status status, const char *text) {
+    failure_frame failure = {.head = {FRAME_MAGIC, FRAME_FAILURE, sizeof failure},
+                             .status = (uint32_t)status};
+    snprintf(failure.text, sizeof failure.text, "%s", text);
+    return send_last_frame(p, &failure, sizeof failure);
 }
 
-void tti_tcp_say_alive(tcp_state *s) {
+void tti_tcp_send_keepalive(tcp_state *s) {
     int64_t now = tti_now_ns(), ms = TTI_MIN(s->desc.timeout_ms / ALIVE_PARTS, ALIVE_MOST_MS);
-    if (s->said_ns && now - s->said_ns < ms * TTI_NS_PER_MS) return;
-    s->said_ns = now;
+    if (s->keepalive_ns && now - s->keepalive_ns < ms * TTI_NS_PER_MS) return;
+    s->keepalive_ns = now;
     for (int i = 0; i < s->n_peers; i++) {
         tcp_peer *p = s->peers[i];
         ssize_t n = is_free(p) ? put(p, &alive, sizeof alive) : 0;

@@ -1,8 +1,8 @@
 /* subgroup.c - separate connections between some ranks, next to those of the whole.
  *
- * A rank to which others of the subgroup connect listens at the address by which they first reached
- * it, on any port, and sends the port through the connections of the whole.  They prove again that
- * they know the token, and listeners are closed when all have connected. */
+ * A rank to which other members connect listens on any port of the address at which they first
+ * reached it.  It sends the port through the connections of the whole group.  Members authenticate
+ * again with the token, and listeners are closed when all members have connected. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@ static tutti_status fail_socket(const char *what) {
     return tti_fail(TUTTI_E_IO, "comm_split: %s: %s", what, strerror(errno));
 }
 
-/* This end, or the other, of the connection of the whole to a rank. */
+/* The address of this end, or of the other end, of the whole group's connection to a rank. */
 static tutti_status end_of(const tcp_state *whole, int rank, bool other, tcp_place *out) {
     int fd = tti_tcp_fd(whole, rank);
     *out = (tcp_place){.n_bytes = sizeof out->at};
@@ -26,8 +26,8 @@ static tutti_status end_of(const tcp_state *whole, int rank, bool other, tcp_pla
     return rc == 0 ? TUTTI_OK : fail_socket("the connection of the whole");
 }
 
-/* Listens where the first rank above came to; *place: that, with the port.  A name of a unix socket
- * is found by the kernel. */
+/* Listens at the address to which the first higher rank connected. *place: that address with the
+ * new port.  The kernel chooses the name of a Unix socket. */
 static tutti_status listen_for_subgroup(const tti_link_subgroup *desc, tcp_subgroup *subgroup,
                                         tcp_place *place) {
     int first = desc->index + 1;
@@ -46,12 +46,12 @@ static tutti_status listen_for_subgroup(const tti_link_subgroup *desc, tcp_subgr
 
 /* Only the port that a rank sends is used: its address is that of its existing connection. */
 static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *place) {
-    struct sockaddr_in six_or_four; /* the port is at the same place in both */
+    struct sockaddr_in six_or_four; /* the port has the same offset in both */
     tcp_place known;
     TTI_TRY(end_of(whole, rank, true, &known));
     if (place->n_bytes > sizeof place->at || place->at.ss_family != known.at.ss_family)
         return tti_fail(TUTTI_E_INTERNAL, "comm_split: a damaged place of rank %d",
-                        tti_tcp_shown(whole, rank));
+                        tti_tcp_global_rank(whole, rank));
     if (place->at.ss_family == AF_UNIX) return TUTTI_OK;
     memcpy(&six_or_four, &place->at, sizeof six_or_four);
     tti_tcp_set_port(&known, ntohs(six_or_four.sin_port));
@@ -99,7 +99,7 @@ static tutti_status connect_members(tcp_state *whole, const tti_link_subgroup *d
 tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **out) {
     tcp_state *whole = state, *s;
     char job[sizeof whole->job];
-    /* The end counts, where it must be cut: subgroups of subgroups differ there. */
+    /* If the name must be truncated, keep its end, in which subgroups of subgroups differ. */
     int n_kept = (int)sizeof job - 16;
     size_t n_job = strlen(whole->job);
     const char *tail = n_job > (size_t)n_kept ? whole->job + n_job - n_kept : whole->job;
@@ -114,11 +114,13 @@ tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **ou
     s->desc.job = s->job;
     s->place = whole->place;
     s->place_arg = whole->place_arg;
-    size_t shown_bytes = (size_t)desc->n_members * sizeof *s->shown;
-    s->shown = malloc(shown_bytes);
-    tutti_status st = s->shown ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
-    if (st == TUTTI_OK) memcpy(s->shown, desc->shown, shown_bytes);
-    /* Members of a sparse link connect when they have messages, through the ports of the whole. */
+    size_t ranks_bytes = (size_t)desc->n_members * sizeof *s->global_ranks;
+    s->global_ranks = malloc(ranks_bytes);
+    tutti_status st =
+        s->global_ranks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    if (st == TUTTI_OK) memcpy(s->global_ranks, desc->global_ranks, ranks_bytes);
+    /* Members of a sparse link connect when they have messages, through the ports of the whole
+     * group. */
     s->port = tti_tcp_port_share(whole->port);
     if (st == TUTTI_OK && !s->port) st = connect_members(whole, desc, s);
     if (st != TUTTI_OK) {

@@ -240,13 +240,13 @@ tutti_status tti_pipe_create(const tti_setup *setup, tti_pipe **out) {
     TTI_TRY(build_sides(plan, setup->desc.n_compute_threads, pipe));
     TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
     /* Timeout messages show the numbers of workers instead of stages. */
-    int *shown = calloc((size_t)setup->desc.mesh->size.stage, sizeof *shown);
-    if (!shown) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    int *global_ranks = calloc((size_t)setup->desc.mesh->size.stage, sizeof *global_ranks);
+    if (!global_ranks) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tti_mesh_at at = setup->desc.mesh->at;
     for (at.stage = 0; at.stage < setup->desc.mesh->size.stage; at.stage++)
-        shown[at.stage] = tti_mesh_rank(&setup->desc.mesh->size, &at);
-    tti_mailbox_show_as(pipe->box, shown);
-    free(shown);
+        global_ranks[at.stage] = tti_mesh_rank(&setup->desc.mesh->size, &at);
+    tti_mailbox_set_global_ranks(pipe->box, global_ranks);
+    free(global_ranks);
     return TUTTI_OK;
 }
 

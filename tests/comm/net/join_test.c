@@ -7,8 +7,8 @@
 /* Rank 1's hello, as it is but for what change does to it. */
 static tutti_status connect_two(void (*change)(net_hello *)) {
     net_hello peers[2];
-    tti_net_introduce(0, &peers[0]);
-    tti_net_introduce(1, &peers[1]);
+    tti_net_fill_hello(0, &peers[0]);
+    tti_net_fill_hello(1, &peers[1]);
     change(&peers[1]);
     return tti_net_check_hello(&peers[0], 0, &peers[1], 1);
 }

@@ -36,7 +36,7 @@ static void begin(family *f, int n_ranks) {
                         .n_local = n_ranks,
                         .index_of = numbers,
                         .rank_of = numbers,
-                        .shown = numbers,
+                        .global_ranks = numbers,
                         .host_names = names,
                         .n_host_names = 1,
                         .stop_fd = -1,
@@ -125,7 +125,7 @@ T_CASE(a_rank_that_is_stopped) {
     T_UNUSED;
     family f;
     begin(&f, 2);
-    atomic_store(&f.s.cried, true);
+    atomic_store(&f.s.has_reported, true);
     T_OK(tti_net_watch(&f.s));
     kill(f.pids[1], SIGSTOP);
     wait_for_loss(&f, LONG_MS);

@@ -17,7 +17,7 @@ static tutti_status connect_two(const tti_link_desc *one, const tti_link_desc *t
     tcp_answer answer;
     tti_tcp_challenge(&challenge);
     tti_tcp_hello(two, 1, 1234, &challenge, &hello);
-    tti_tcp_judge(one, wanted, &challenge, &hello, &answer);
+    tti_tcp_answer_hello(one, wanted, &challenge, &hello, &answer);
     return tti_tcp_check_answer(two, &hello, &answer);
 }
 
@@ -62,7 +62,7 @@ T_CASE(replays_and_changes) {
     tti_tcp_challenge(&first);
     tti_tcp_challenge(&second);
     tti_tcp_hello(&two, 1, 1234, &first, &hello);
-    tti_tcp_judge(&one, all_wanted, &second, &hello, &answer);
+    tti_tcp_answer_hello(&one, all_wanted, &second, &hello, &answer);
     T_EQ(answer.status, TUTTI_E_CONFIG);
     const unsigned char no_mac[TCP_MAC_BYTES] = {0}; /* nothing to guess a token from */
     assert_memory_equal(answer.mac, no_mac, sizeof no_mac);
@@ -73,10 +73,10 @@ T_CASE(replays_and_changes) {
     for (size_t i = 0; i < sizeof hello; i++) {
         tcp_hello changed = hello;
         ((unsigned char *)&changed)[i] ^= 1;
-        tti_tcp_judge(&one, all_wanted, &first, &changed, &answer);
+        tti_tcp_answer_hello(&one, all_wanted, &first, &changed, &answer);
         assert_true(answer.status == TUTTI_E_CONFIG || answer.status == TUTTI_E_MISMATCH);
     }
-    tti_tcp_judge(&one, all_wanted, &first, &hello, &answer);
+    tti_tcp_answer_hello(&one, all_wanted, &first, &hello, &answer);
     T_OK(tti_tcp_check_answer(&two, &hello, &answer));
     for (size_t i = 0; i < sizeof answer; i++) {
         tcp_answer changed = answer;

@@ -35,8 +35,8 @@ static int call(const tcp_place *place, const tti_link_desc *desc) {
     tcp_challenge challenge;
     int fd = tti_tcp_connect(place, deadline_ns);
     assert_true(fd >= 0);
-    T_OK(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
-    T_OK(tti_tcp_prove(desc, fd, 0, 0, &challenge, deadline_ns));
+    T_OK(tti_tcp_recv_challenge(fd, deadline_ns, &challenge));
+    T_OK(tti_tcp_send_hello(desc, fd, 0, 0, &challenge, deadline_ns));
     return fd;
 }
 
@@ -187,8 +187,9 @@ T_CASE(strangers) {
     int64_t deadline_ns = tti_now_ns() + WAIT_MS * TTI_NS_PER_MS;
     tcp_challenge challenge;
     int fd = tti_tcp_connect(&place, deadline_ns);
-    T_OK(tti_tcp_hear_challenge(fd, deadline_ns, &challenge));
-    T_FAILS(tti_tcp_prove(&one, fd, 0, 0, &challenge, deadline_ns), TUTTI_E_CONFIG, "the token");
+    T_OK(tti_tcp_recv_challenge(fd, deadline_ns, &challenge));
+    T_FAILS(tti_tcp_send_hello(&one, fd, 0, 0, &challenge, deadline_ns), TUTTI_E_CONFIG,
+            "the token");
     assert_false(is_waiting(port, &own, 1));
     close(fd);
     tti_tcp_port_close(port);

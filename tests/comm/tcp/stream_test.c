@@ -11,7 +11,7 @@
 
 enum { N_RANKS = 3 };
 
-static int shown[N_RANKS] = {0, 1, 2};
+static int global_ranks[N_RANKS] = {0, 1, 2};
 
 /* Rank 0, and what each other rank has of its connection to it. */
 typedef struct group {
@@ -35,14 +35,14 @@ static tutti_status pull(tcp_state *s, tti_message *m) {
 static void begin(group *g) {
     memset(g, 0, sizeof *g);
     g->here.desc = (tti_link_desc){.rank = 0, .n_ranks = N_RANKS};
-    g->here.shown = shown;
+    g->here.global_ranks = global_ranks;
     for (int r = N_RANKS - 1; r > 0; r--) { /* in any order */
         int pair[2];
         T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
         peer(&g->here, r)->fd = pair[0];
         g->there[r].desc = (tti_link_desc){.rank = r, .n_ranks = N_RANKS};
         peer(&g->there[r], 0)->fd = pair[1];
-        g->there[r].shown = shown;
+        g->there[r].global_ranks = global_ranks;
     }
 }
 
@@ -77,7 +77,7 @@ T_CASE(the_first_cause_is_seen) {
     group g;
     begin(&g);
     assert_true(
-        tti_tcp_say_cry(peer(&g.there[2], 0), TUTTI_E_IO, "rank 2 failed: the disk is full"));
+        tti_tcp_send_failure(peer(&g.there[2], 0), TUTTI_E_IO, "rank 2 failed: the disk is full"));
     hang_up(&g, 1);
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_IO, "rank 2 failed: the disk is full");
     end(&g);
@@ -87,7 +87,7 @@ T_CASE(the_first_cause_is_seen) {
             "rank 1 died, or failed in the middle of a message: its connection ended");
     end(&g);
     begin(&g);
-    assert_true(tti_tcp_say_bye(peer(&g.there[1], 0)));
+    assert_true(tti_tcp_send_leave(peer(&g.there[1], 0)));
     hang_up(&g, 1);
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER, "rank 1, which left the group");
     end(&g);
@@ -127,7 +127,7 @@ T_CASE(a_batch_that_failed_is_not_looked_at) {
     g.there[1].batch = &gone;
     g.there[1].n_batch = 1;
     assert_true(
-        tti_tcp_say_cry(peer(&g.there[1], 0), TUTTI_E_IO, "rank 1 failed: the disk is full"));
+        tti_tcp_send_failure(peer(&g.there[1], 0), TUTTI_E_IO, "rank 1 failed: the disk is full"));
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_IO, "the disk is full");
     end(&g);
 }
@@ -140,7 +140,7 @@ T_CASE(a_rank_that_failed_accuses_nobody) {
     char byte = 0;
     tti_message message = {.peer = 1, .out = &byte, .n_bytes = 1};
     begin(&g);
-    tti_link_tcp.cry(&g.here, TUTTI_E_TIMEOUT, "rank 1 (pid 7) said nothing");
+    tti_link_tcp.report_failure(&g.here, TUTTI_E_TIMEOUT, "rank 1 (pid 7) said nothing");
     T_FAILS(tti_link_tcp.post(&g.here, &message, 1), TUTTI_E_TIMEOUT, "rank 1 (pid 7) said");
     end(&g);
 }
@@ -156,22 +156,22 @@ T_CASE(who_waits_is_heard) {
     group g;
     begin(&g);
     g.there[1].desc.timeout_ms = g.there[2].desc.timeout_ms = 80000;
-    for (int i = 0; i < 3; i++) tti_tcp_say_alive(&g.there[1]); /* once: no second is over */
+    for (int i = 0; i < 3; i++) tti_tcp_send_keepalive(&g.there[1]); /* once: no second is over */
     T_OK(tti_tcp_check(&g.here, true));
     T_EQ(peer(&g.here, 1)->in_last, 16);
-    tti_link_tcp.quiet(&g.here, long_ago_ns, quiet);
+    tti_link_tcp.get_silence(&g.here, long_ago_ns, quiet);
     assert_true(!quiet[0] && !quiet[1] && quiet[2]);
-    tti_link_tcp.quiet(&g.here, 0, quiet);
+    tti_link_tcp.get_silence(&g.here, 0, quiet);
     assert_true(!quiet[0] && quiet[1] && quiet[2]);
     T_OK(push(&g.there[2], &out));
     T_OK(tti_tcp_check(&g.here, true));
-    tti_link_tcp.quiet(&g.here, 0, quiet);
+    tti_link_tcp.get_silence(&g.here, 0, quiet);
     assert_true(quiet[1] && !quiet[2]);
-    tti_tcp_say_alive(&g.there[2]); /* between messages */
+    tti_tcp_send_keepalive(&g.there[2]); /* between messages */
     T_OK(pull(&g.here, &in));
     assert_string_equal(got, "abc");
     T_OK(tti_tcp_check(&g.here, true));
-    tti_link_tcp.quiet(&g.here, long_ago_ns, quiet);
+    tti_link_tcp.get_silence(&g.here, long_ago_ns, quiet);
     assert_true(!quiet[1] && !quiet[2]);
     end(&g);
 }
@@ -194,9 +194,9 @@ T_CASE(half_a_word_is_ended_first) {
             T_OK(pull(&g.here, &in));
             assert_string_equal(got, bytes);
         } else {
-            assert_true(tti_tcp_say_bye(peer(&g.there[1], 0)));
-            T_OK(tti_tcp_listen_aside(&g.here, peer(&g.here, 1)));
-            assert_true(peer(&g.here, 1)->bye);
+            assert_true(tti_tcp_send_leave(peer(&g.there[1], 0)));
+            T_OK(tti_tcp_handle_control(&g.here, peer(&g.here, 1)));
+            assert_true(peer(&g.here, 1)->has_left);
         }
         T_EQ(p->out_alive, 0);
     }
@@ -227,7 +227,7 @@ T_CASE(a_failure_after_a_message_is_heard) {
     be_early(&g);
     be_early(&g);
     assert_true(
-        tti_tcp_say_cry(peer(&g.there[1], 0), TUTTI_E_PEER, "rank 2 was stopped by a signal"));
+        tti_tcp_send_failure(peer(&g.there[1], 0), TUTTI_E_PEER, "rank 2 was stopped by a signal"));
     hang_up(&g, 1);
     let_time_pass(&g);
     T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_PEER, "rank 2 was stopped by a signal");
@@ -244,7 +244,7 @@ T_CASE(a_failure_after_a_message_is_the_reason) {
     begin(&g);
     be_early(&g);
     assert_true(
-        tti_tcp_say_cry(peer(&g.there[1], 0), TUTTI_E_IO, "rank 1 failed: the disk is full"));
+        tti_tcp_send_failure(peer(&g.there[1], 0), TUTTI_E_IO, "rank 1 failed: the disk is full"));
     hang_up(&g, 1);
     T_FAILS(push(&g.here, &out), TUTTI_E_IO, "rank 1 failed: the disk is full");
     end(&g);
@@ -318,7 +318,7 @@ T_CASE(what_was_read_ahead_is_taken_later) {
         if (peer(&g.here, 1)->untaken_ns) let_time_pass(&g);
     }
     T_EQ(n_out, N_MESSAGES);
-    assert_true(tti_tcp_say_bye(peer(&g.there[1], 0)));
+    assert_true(tti_tcp_send_leave(peer(&g.there[1], 0)));
     hang_up(&g, 1);
     T_OK(tti_tcp_check(&g.here, true));
     for (int i = 0; i < N_MESSAGES; i++) {
@@ -377,8 +377,8 @@ T_CASE(words_in_a_full_socket_break_no_message) {
                     .peer = 0, .out = sent, .n_bytes = 1 + (size_t)n_out * 977 % LONGEST};
             T_OK(push(&g.there[1], &out));
             n_out += out.done == out.n_bytes;
-            g.there[1].said_ns = 0;
-            tti_tcp_say_alive(&g.there[1]);
+            g.there[1].keepalive_ns = 0;
+            tti_tcp_send_keepalive(&g.there[1]);
         }
         if (in.done == in.n_bytes)
             in = (tti_message){.peer = 1, .in = got, .n_bytes = 1 + (size_t)n_in * 977 % LONGEST};
