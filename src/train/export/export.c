@@ -1,5 +1,5 @@
-/* export.c - tutti_export: writes a checkpoint, opened as for evaluation, in other programs'
- * formats.
+/* export.c - tutti_export: opens a checkpoint for evaluation and writes it in formats of other
+ * programs.
  *
  * Tensors are borrowed from the flat parameters; only matrices that are stored transposed are
  * copied. */
@@ -44,7 +44,7 @@ static tutti_status save_text(const tti_exporting *e, const char *name, const tt
     return tti_atomic_file_save(path, text->text, text->n_bytes);
 }
 
-/* For a run trained on text: writes the files that AutoTokenizer of transformers reads. */
+/* For a run trained on text, writes the files that AutoTokenizer of transformers reads. */
 static tutti_status save_tokenizer(const tti_exporting *e) {
     const tutti_tokenizer *t = tutti_dataset_get_tokenizer(e->b->train);
     char path[MAX_PATH];
@@ -58,7 +58,7 @@ static tutti_status save_tokenizer(const tti_exporting *e) {
     return st;
 }
 
-/* How images are prepared, as AutoImageProcessor of transformers reads it. */
+/* Writes how images are prepared, in the format that AutoImageProcessor of transformers reads. */
 static tutti_status save_preprocessor(const tti_exporting *e) {
     tti_str config = {0};
     if (tti_dataset_spec(e->b->train)->pixels.n_channels != 3) return TUTTI_OK;
@@ -86,7 +86,8 @@ static void add_transposed(tensors *t, const tti_slot *slot, const float *data) 
     t->v[t->n++] = (tti_ckpt_tensor){slot->param->name, type, copy};
 }
 
-/* Returns the name in the file, allocated in the arena if it differs; NULL: out of memory. */
+/* Returns the name in the file, allocated in the arena if it differs from the slot's; NULL: out of
+ * memory. */
 static const char *name_of(const tti_exporting *e, tensors *t, const tti_slot *slot) {
     char other[TTI_WEIGHT_NAME];
     bool renamed = e->desc->format == TUTTI_EXPORT_HF && tti_is_resnet(e->b) &&
@@ -94,7 +95,7 @@ static const char *name_of(const tti_exporting *e, tensors *t, const tti_slot *s
     return renamed ? tti_arena_strdup(&t->arena, other) : slot->param->name;
 }
 
-/* Batch norms in PyTorch also count the batches that they have seen. */
+/* Adds the counter num_batches_tracked, which batch norms in PyTorch also have. */
 static void add_counter(tensors *t, const char *name, int64_t step) {
     static const char end[] = ".running_mean";
     size_t n = strlen(name), n_end = sizeof end - 1;
@@ -104,7 +105,8 @@ static void add_counter(tensors *t, const char *name, int64_t step) {
     if (counter && data) t->v[t->n++] = (tti_ckpt_tensor){counter, {.dtype = TUTTI_I64}, data};
 }
 
-/* torchvision's Swin keeps where in its table the bias of two positions of a window stands. */
+/* Adds the buffer of torchvision's Swin that maps two positions of a window to a row of the bias
+ * table. */
 static void add_position_index(tensors *t, const char *name, int64_t n_rows) {
     static const char end[] = "relative_position_bias_table";
     size_t n = strlen(name), n_end = sizeof end - 1;
@@ -136,7 +138,8 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
             add_transposed(t, slot, data);
         else
             t->v[t->n++] = (tti_ckpt_tensor){name, slot->param->out[0]->type, data};
-        /* An untied output layer of transformers' BERT has the bias under a second name. */
+        /* If the output layer is untied, transformers' BERT stores the bias under a second name
+         * too. */
         if (hf && e->b->model_params.untied &&
             strcmp(slot->param->name, "cls.predictions.bias") == 0)
             t->v[t->n++] =
@@ -150,7 +153,7 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
                                        : TUTTI_OK;
 }
 
-/* Whether a tensor is the batch count of a trained batch norm. */
+/* True if a tensor is the batch count of a trained batch norm. */
 static bool counts_batches(const tti_exporting *e, const tti_import_tensor *state) {
     static const char counter[] = ".num_batches_tracked";
     char mean[TTI_WEIGHT_NAME];
@@ -161,8 +164,8 @@ static bool counts_batches(const tti_exporting *e, const tti_import_tensor *stat
            tti_plan_find_slot(e->b->plan, mean) >= 0;
 }
 
-/* The parameter that holds the trained values of a tensor; -1: none.  A weight with several names
- * may have any of them in the graph. */
+/* Returns the parameter with the trained values of a tensor; -1: none.  The graph may use any name
+ * of a weight with several names. */
 static int find_trained(const tti_exporting *e, const tti_import_tensor *state) {
     int slot = tti_plan_find_slot(e->b->plan, state->in_graph);
     int n = state->type.dtype == TUTTI_F32 ? tti_import_n_state(e->b->import) : 0;
@@ -174,7 +177,8 @@ static int find_trained(const tti_exporting *e, const tti_import_tensor *state) 
     return slot;
 }
 
-/* Adds one tensor of the module's state_dict: the trained values, or else those of the file. */
+/* Adds one tensor of the module's state_dict, with trained values if there are any, else with those
+ * of the file. */
 static tutti_status add_state(const tti_exporting *e, tensors *t, int i) {
     tti_import_tensor state = tti_import_state_at(e->b->import, i);
     int slot = find_trained(e, &state);
@@ -239,8 +243,8 @@ static tutti_status write_folder(const tti_exporting *e) {
     if (st == TUTTI_OK) st = tti_new_folder(e->desc->out);
     if (st == TUTTI_OK) st = write_tensors(e);
     if (st == TUTTI_OK && config.text) st = save_text(e, "config.json", &config);
-    /* Writes facts about samples that a reader needs: types, class names, normalization of
-     * pixels.  For transformers in its own files, else as data.json. */
+    /* Write facts about samples that a reader needs: types, class names, normalization of pixels.
+     * transformers has its own files for them; other formats get data.json. */
     if (st == TUTTI_OK && e->desc->format == TUTTI_EXPORT_HF) {
         st = save_tokenizer(e);
         if (st == TUTTI_OK) st = save_preprocessor(e);

@@ -15,17 +15,18 @@ typedef struct tti_exporting {
     tutti_export_result *result;
 } tti_exporting;
 
-/* Whether the model is one of resnet's. */
+/* True if the model is a ResNet. */
 bool tti_is_resnet(const tti_blueprint *b);
 
-/* config.json of Hugging Face; TUTTI_E_UNSUPPORTED for models other than gpt2, bert and resnet, and
- * for a resnet whose first layer is for small images. */
+/* Appends config.json of Hugging Face.  TUTTI_E_UNSUPPORTED: the model is not gpt2, bert or resnet,
+ * or is a ResNet whose first layer is for small images. */
 tutti_status tti_export_config(const tti_blueprint *b, tti_str *out);
 
-/* tokenizer_config.json beside the tokenizer.json of transformers. */
+/* Appends tokenizer_config.json, which transformers reads together with tokenizer.json. */
 void tti_export_tokenizer_config(const tti_blueprint *b, const tutti_tokenizer *t, tti_str *out);
 
-/* preprocessor_config.json: images as their data set prepares them for evaluation. */
+/* Appends preprocessor_config.json, which describes how the data set prepares images for
+ * evaluation. */
 void tti_export_preprocessor_config(const tti_data_spec *spec, tti_str *out);
 
 #endif /* TTI_TRAIN_EXPORT_H */

@@ -1,4 +1,4 @@
-/* export_config.c - config.json of Hugging Face's GPT-2, BERT and ResNet.
+/* export_config.c - writes config.json for Hugging Face's GPT-2, BERT and ResNet.
  *
  * All values come from the parameters of the plan, not from the job, so they match the tensors. */
 #include <math.h>
@@ -23,7 +23,7 @@ static int64_t count(const tti_blueprint *b, const char *pattern) {
     return n;
 }
 
-/* transformers' name of an activation of tutti/models.h. */
+/* Returns the name in transformers of an activation of tutti/models.h. */
 static const char *activation_of(const tti_blueprint *b, const char *fallback) {
     const char *name = b->model_params.activation ? b->model_params.activation : fallback;
     return strcmp(name, "gelu_tanh") == 0 ? "gelu_new" : name;
@@ -33,7 +33,7 @@ static double epsilon_of(const tti_blueprint *b, double fallback) {
     return b->model_params.norm_eps > 0 ? b->model_params.norm_eps : fallback;
 }
 
-/* Writes the class names of the run; without names transformers invents some. */
+/* Writes the class names of the run; without them transformers uses LABEL_0, LABEL_1, ... */
 static void labels(const tti_blueprint *b, tti_json *j) {
     char number[24];
     tti_json_int(j, "num_labels", b->model_params.n_classes);
@@ -62,8 +62,8 @@ static void begin(tti_json *j, const char *type, const char *class, bool tied) {
     tti_json_bool(j, "tie_word_embeddings", tied);
 }
 
-/* The token that begins and ends texts: the tokenizer's, or without one the last token of GPT-2's
- * own vocabulary. */
+/* Writes the token that begins and ends texts: that of the tokenizer, or without a tokenizer the
+ * last token of GPT-2's vocabulary. */
 static void end_token(const tti_blueprint *b, tti_json *j, const char *key, int64_t n_tokens) {
     enum { GPT2_END = 50256 };
     const tutti_tokenizer *tokenizer = tutti_dataset_get_tokenizer(b->train);
@@ -128,7 +128,7 @@ static void bert(const tti_blueprint *b, tti_json *j) {
     tti_json_end(j);
 }
 
-/* Widths and blocks of the four stages. */
+/* Writes the widths and numbers of blocks of the four stages. */
 static void stages(const tti_blueprint *b, bool bottleneck, tti_json *j) {
     char name[64];
     tti_json_array(j, "hidden_sizes");
@@ -145,7 +145,7 @@ static void stages(const tti_blueprint *b, bool bottleneck, tti_json *j) {
     tti_json_end(j);
 }
 
-/* Strides are those of v1.5. */
+/* Writes the ResNet settings; strides are those of ResNet v1.5. */
 static void resnet(const tti_blueprint *b, tti_json *j) {
     bool bottleneck = tti_plan_find_slot(b->plan, "layer1.0.conv3.weight") >= 0;
     tti_json_object(j, NULL);
@@ -165,7 +165,7 @@ static void resnet(const tti_blueprint *b, tti_json *j) {
     tti_json_end(j);
 }
 
-/* The generic class of transformers reads everything from tokenizer.json. */
+/* Names the generic class of transformers, which reads everything from tokenizer.json. */
 void tti_export_tokenizer_config(const tti_blueprint *b, const tutti_tokenizer *t, tti_str *out) {
     tti_json j = tti_json_begin(out, 2);
     int32_t end = tutti_tokenizer_get_end(t);
@@ -223,7 +223,7 @@ static void numbers(tti_json *j, const char *key, const double v[3]) {
     tti_json_end(j);
 }
 
-/* CLIP's processor is the one with separate sizes for resizing and cropping. */
+/* Uses CLIP's processor, because it has separate sizes for resizing and cropping. */
 void tti_export_preprocessor_config(const tti_data_spec *spec, tti_str *out) {
     enum { BILINEAR = 2 };
     int64_t size = spec->stored.shape.dim[0];

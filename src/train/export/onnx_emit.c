@@ -1,9 +1,10 @@
 /* onnx_emit.c - writes the evaluation graph of a job as an ONNX file.
  *
  * Only nodes on which the results depend are written.  The graph is built for a fixed number of
- * rows, but no rule names it (reshapes leave the first dimension open), so the file accepts any
- * number, unless the model itself has a constant with that many rows.  The length of sequences is
- * free too: the graph is built for two lengths, and dimensions that differ follow the length. */
+ * rows, but no rule writes that number (reshapes leave the first dimension open).  So the file
+ * accepts any number of rows, unless the model has a constant with that many rows.  The length of
+ * sequences is variable too: the graph is built for two lengths, and dimensions that differ depend
+ * on the length. */
 #include "train/export/onnx_emit.h"
 
 #include <stdlib.h>
@@ -12,9 +13,10 @@
 #include "data/dataset.h"
 #include "train/infer/named_outputs.h"
 
-/* ---- dimensions that follow the sequence length ---- */
+/* ---- dimensions that depend on the sequence length ---- */
 
-/* The open dimensions of a value: bit 0, and those that depend on the sequence length. */
+/* The bit mask of variable dimensions of a value: bit 0, and those that depend on the sequence
+ * length. */
 static unsigned open_dims(const tti_onnx_emit *e, const tutti_value *value) {
     const tutti_shape *here = &value->type.shape;
     const tutti_shape *there = &tti_onnx_twin(e, value->node)->out[0]->type.shape;
@@ -24,7 +26,8 @@ static unsigned open_dims(const tti_onnx_emit *e, const tutti_value *value) {
     return open;
 }
 
-/* Attributes that are shapes or places, for which the rules use the functions above. */
+/* True if attributes of the node may differ: they are shapes or positions, which the rules write as
+ * functions of the length. */
 static bool may_differ(const tti_node *node) {
     static const char *const ops[] = {"slice", "reshape", "constant", "broadcast_to"};
     for (size_t i = 0; i < TTI_COUNT(ops); i++)
@@ -42,7 +45,7 @@ static bool same_attrs(const tti_node *a, const tti_node *b) {
     return same;
 }
 
-/* Whether b is the same model for another length. */
+/* True if b is the same model for another length. */
 static bool are_twins(const tutti_graph *a, const tutti_graph *b) {
     if (a->n_nodes != b->n_nodes || a->n_values != b->n_values) return false;
     for (int i = 0; i < a->n_nodes; i++) {
@@ -80,7 +83,7 @@ static tutti_status add_param(tti_onnx_emit *e, const tti_exporting *x, const tt
 
 static tutti_status add_node(tti_onnx_emit *e, const tti_exporting *x, const tti_node *node) {
     if (node->op->traits & (TTI_PARAM | TTI_BUFFER)) return add_param(e, x, node);
-    if (node->op->traits & TTI_INPUT) return TUTTI_OK; /* made first */
+    if (node->op->traits & TTI_INPUT) return TUTTI_OK; /* inputs are written first */
     tti_onnx_rule rule = tti_onnx_find(node->op->name);
     if (!rule)
         return tti_fail(TUTTI_E_UNSUPPORTED, "export: format onnx does not have the op %s%s%s",
@@ -88,7 +91,7 @@ static tutti_status add_node(tti_onnx_emit *e, const tti_exporting *x, const tti
     return rule(e, node, &e->names[node->out[0]->id]);
 }
 
-/* The inputs are x or fields: the logits must not depend on targets. */
+/* Adds an input, which is x or a field.  Fails if the logits depend on targets. */
 static tutti_status add_input(tti_onnx_emit *e, const tti_exporting *x, const tti_node *node) {
     bool is_field = strncmp(node->name, "field.", 6) == 0;
     if (!is_field && strcmp(node->name, "x") != 0)
@@ -105,7 +108,7 @@ static tutti_status add_input(tti_onnx_emit *e, const tti_exporting *x, const tt
     return TUTTI_OK;
 }
 
-/* The logits of the model, before they are flattened for the loss. */
+/* Returns the logits of the model before they are flattened for the loss. */
 static const tutti_value *find_logits(const tutti_graph *g) {
     const tutti_value *logits = tti_graph_output(g, "logits");
     const tti_node *node = logits->node;
@@ -115,7 +118,7 @@ static const tutti_value *find_logits(const tutti_graph *g) {
     return flattened ? node->in[0] : logits;
 }
 
-/* Whether a value depends on the labels of samples, which no user of the file has. */
+/* True if a value depends on labels of samples, which users of the file do not have. */
 static bool needs_labels(const tutti_graph *g, const tutti_value *value, bool *seen) {
     memset(seen, 0, (size_t)g->n_nodes);
     mark(g, value, seen);
@@ -126,8 +129,8 @@ static bool needs_labels(const tutti_graph *g, const tutti_value *value, bool *s
     return false;
 }
 
-/* results [n_outputs]: what the file has for the outputs of the graph, NULL: nothing.  These are
- * the outputs with names, or else the logits alone. */
+/* Sets results [n_outputs]: the values that the file has for the outputs of the graph, NULL: none.
+ * The file has the named outputs, or if there are none, the logits. */
 static void find_results(tti_onnx_emit *e, const tutti_graph *g, bool *seen,
                          const tutti_value **results) {
     for (int i = 0; i < g->n_outputs; i++) e->has_names |= tti_is_named_output(&g->outputs[i]);
@@ -139,7 +142,7 @@ static void find_results(tti_onnx_emit *e, const tutti_graph *g, bool *seen,
     }
 }
 
-/* Whether an input or a parameter of the file has that name. */
+/* True if an input or a parameter of the file has that name. */
 static bool is_used(const tti_onnx_emit *e, const tutti_graph *g, const char *name) {
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
@@ -155,7 +158,7 @@ static void add_result(tti_onnx_emit *e, const tutti_graph *g, const tti_output 
                        const tutti_value *value) {
     const char *name = tti_is_named_output(out) ? tti_named_output_name(out) : out->name;
     if (is_used(e, g, name)) name = tti_arena_printf(&e->arena, "output.%s", name);
-    if (!name) return; /* the arena says so */
+    if (!name) return; /* the arena records the failure */
     tti_onnx_add_node(
         &e->file,
         &(tti_onnx_node){
@@ -183,14 +186,14 @@ static tutti_status add_graph(tti_onnx_emit *e, const tti_exporting *x, const tu
                                        : TUTTI_OK;
 }
 
-/* Whether a node has a constant first dimension of n rows. */
+/* True if a node has a constant first dimension of n rows. */
 static bool repeats_rows(const tti_node *node, int64_t n_rows) {
     const tutti_shape *shape = &node->out[0]->type.shape;
     bool repeats = (node->op->traits & TTI_CONSTANT) || strcmp(node->op->name, "broadcast_to") == 0;
     return repeats && shape->n_dims > 0 && shape->dim[0] == n_rows;
 }
 
-/* more: the graph for more than n rows. */
+/* True if constants with n rows have another size in `more`, the graph for more rows. */
 static bool are_fixed(const tutti_graph *g, int64_t n_rows, const tutti_graph *more) {
     if (more->n_nodes != g->n_nodes) return true;
     for (int i = 0; i < g->n_nodes; i++)
@@ -198,8 +201,8 @@ static bool are_fixed(const tutti_graph *g, int64_t n_rows, const tutti_graph *m
     return false;
 }
 
-/* Some constants hold for one number of rows: those that differ in a graph of more rows.  A model
- * that refuses more rows has a fixed batch.  n_t: of samples that are sequences, else 0. */
+/* True if the batch is fixed: a constant differs in the graph for more rows, or the model refuses
+ * more rows. n_t: length of samples that are sequences, else 0. */
 static bool has_fixed_batch(const tti_exporting *x, const tutti_graph *g, int64_t n_t) {
     int64_t n_rows = x->b->rows_per_shard;
     bool suspected = false;
@@ -234,7 +237,7 @@ static tutti_status emit(const tti_exporting *x, const tutti_graph *g, tti_onnx_
     return st;
 }
 
-/* Exports with a free sequence length, if the model allows it; *done: whether it does. */
+/* Exports with a variable sequence length if the model allows it. *done: it was exported. */
 static tutti_status export_sequences(const tti_exporting *x, bool *done) {
     const tutti_type *type = &tutti_dataset_get_info(x->b->train)->x;
     int64_t n_t = type->shape.dim[0];
@@ -245,7 +248,7 @@ static tutti_status export_sequences(const tti_exporting *x, bool *done) {
     e.most_t = TTI_MAX(n_t, x->b->model_params.context);
     tutti_status st = tti_blueprint_graph_for_length(x->job, x->b, e.n_t, &g);
     if (st == TUTTI_OK) st = tti_blueprint_graph_for_length(x->job, x->b, e.twin_t, &twin);
-    bool fits = st == TUTTI_OK && are_twins(g, twin); /* a model may refuse another length */
+    bool fits = st == TUTTI_OK && are_twins(g, twin); /* the model may refuse another length */
     st = TUTTI_OK;
     e.twin = twin;
     if (fits) e.fixed_batch = has_fixed_batch(x, g, e.n_t);

@@ -1,5 +1,5 @@
-/* onnx_input.c - the input of an ONNX file: stored samples, so that preprocessing is part of the
- * model, and the metadata that a user needs.
+/* onnx_input.c - adds the input of an ONNX file, which takes stored samples and includes
+ * preprocessing, and the metadata for users.
  *
  * Pixels are bytes: [N,S,S,3] RGB as in image libraries, or the array of the training data.  Tokens
  * are i64, which every reader supports. */
@@ -19,9 +19,9 @@ static const char *cast(tti_onnx_emit *e, const char *x, tutti_dtype to) {
     return TTI_ONNX_OP(e, "Cast", attrs, x);
 }
 
-/* (pixel/255 - mean) / std; std 0 stands for 1. */
+/* Computes (pixel/255 - mean) / std; std 0 means 1. */
 static const char *normalise(tti_onnx_emit *e, const char *x, const tti_pixel_spec *p) {
-    tutti_shape shape = {0}; /* of a number */
+    tutti_shape shape = {0}; /* shape of a scalar */
     float scale[3], shift[3];
     if (p->n_channels == 3) shape = TUTTI_SHAPE(3, 1, 1);
     for (int i = 0; i < p->n_channels; i++) {
@@ -33,14 +33,14 @@ static const char *normalise(tti_onnx_emit *e, const char *x, const tti_pixel_sp
     return OP("Add", x, tti_onnx_floats(e, &shape, shift));
 }
 
-/* The offset that users subtract from a value first: f32 cannot hold numbers whose mean is large
- * compared with their deviation, such as times. */
+/* The offset that users must subtract from a value first, because f32 cannot represent numbers
+ * whose mean is large compared with their deviation, such as timestamps. */
 static double offset_of(const tti_column *c) {
     return c->kind != TTI_COLUMN_CATEGORY && fabs(c->mean) > 1000 * c->std ? c->mean : 0;
 }
 
-/* Numbers reach the graph as f32.  Below these bounds differences of a column are lost in denormal
- * numbers, above them a value or its square may become infinite. */
+/* Limits for f32 inputs: below them, differences of a column become denormal numbers; above them, a
+ * value or its square may become infinite. */
 static const double least_std = 1e-30, most_std = 1e30, most_number = 1e36;
 
 tutti_status tti_onnx_check_input(const tti_data_spec *spec) {
@@ -60,7 +60,7 @@ tutti_status tti_onnx_check_input(const tti_data_spec *spec) {
     return TUTTI_OK;
 }
 
-/* Applies (x - mean) / std to numbers; features of categories stay unchanged. */
+/* Applies (x - mean) / std to number columns; category features stay unchanged. */
 static const char *standardise(tti_onnx_emit *e, const char *x, const tti_table_spec *table) {
     int64_t n = tti_table_n_features(table), k = 0;
     float *mean = calloc((size_t)n, sizeof *mean), *scale = calloc((size_t)n, sizeof *scale);
@@ -189,7 +189,7 @@ static void list_targets(const tti_data_spec *spec, tti_str *out) {
     tti_json_end(&j);
 }
 
-/* The columns of labels of 0 and 1; those without a name by their numbers. */
+/* Lists the columns of binary labels; columns without a name by their numbers. */
 static void list_labels(const tti_table_spec *table, tti_str *out) {
     tti_json j = tti_json_begin(out, 0);
     tti_json_array(&j, NULL);

@@ -1,8 +1,8 @@
 /* onnx_layers.c - attention and recurrent layers in ONNX.
  *
- * Operator set 17 has no attention, so it is written out with its T x T weights.  Its LSTM and GRU
- * have other orders of axes and gates than ours: nodes slice and join the weights, which readers
- * evaluate once when they load the file. */
+ * Operator set 17 has no attention, so it is written as matrix products with its T x T weights.
+ * Its LSTM and GRU have other orders of axes and gates than Tutti's, so nodes slice and join the
+ * weights.  Runtimes evaluate these nodes once when they load the file. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,12 +16,12 @@
 #define RESHAPE(x, ...) \
     tti_onnx_reshape(e, (x), (int)TTI_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
 
-/* Added to masked scores: its exponential is 0, and no operation combines two infinities. */
+/* Added to masked scores.  Its exponential is 0, and unlike -inf it cannot produce NaN. */
 static const double hidden = -1e9;
 
 /* ---- attention ---- */
 
-/* Makes the n_t x n_t mask: a constant for the longest sequence, cut to the actual length. */
+/* Adds the n_t x n_t mask: a constant for the longest sequence, sliced to the actual length. */
 static tutti_status causal_mask(tti_onnx_emit *e, int64_t n_t, const char **out) {
     if (e->twin) n_t = e->most_t;
     if (!e->causal) {
@@ -41,7 +41,7 @@ static tutti_status causal_mask(tti_onnx_emit *e, int64_t n_t, const char **out)
     return TUTTI_OK;
 }
 
-/* 1 where a key is one of the sample's lengths[N], else 0: [N,1,1,1,T]. */
+/* Adds [N,1,1,1,T]: 1 for keys before the sample's length in lengths[N], else 0. */
 static const char *length_mask(tti_onnx_emit *e, const char *lengths, int64_t n_t) {
     tti_onnx_attr to_i64[] = {TTI_ONNX_I("to", tti_onnx_dtype(TUTTI_I64)), {0}};
     tti_onnx_attr to_f32[] = {TTI_ONNX_I("to", tti_onnx_dtype(TUTTI_F32)), {0}};
@@ -86,7 +86,7 @@ tutti_status tti_onnx_attention(tti_onnx_emit *e, const tti_node *node, const ch
     return TUTTI_OK;
 }
 
-/* Keys hidden from queries by their place: 0 or hidden [T,S]. */
+/* Adds the positional mask [T,S]: 0, or `hidden` for keys that a query must not see. */
 static const char *place_mask(tti_onnx_emit *e, const tti_sdpa *v) {
     float *mask = malloc(v->n_t * v->n_s * sizeof *mask + 1);
     if (!mask) return NULL;
@@ -101,8 +101,8 @@ static const char *place_mask(tti_onnx_emit *e, const tti_sdpa *v) {
     return made;
 }
 
-/* scores[B,KV,H/KV,T,S] plus the bias; repeats: row b of the scores has row b % P of the bias, for
- * any number of samples. */
+/* Adds the bias to scores[B,KV,H/KV,T,S]. repeats: row b of the scores uses row b % P of the bias,
+ * for any number of samples. */
 static const char *with_bias(tti_onnx_emit *e, const char *bias, const int64_t *dim,
                              const tti_sdpa *v, bool repeats, const char *scores) {
     int64_t kv = (int64_t)v->kv_heads, group = (int64_t)(v->heads / v->kv_heads);
@@ -114,7 +114,7 @@ static const char *with_bias(tti_onnx_emit *e, const char *bias, const int64_t *
     return RESHAPE(scores, -1, kv, group, n_t, n_s);
 }
 
-/* 1 where a key has the segment of the query, else 0: [N,1,1,T,S]. */
+/* Adds [N,1,1,T,S]: 1 if a key has the segment of the query, else 0. */
 static const char *segment_mask(tti_onnx_emit *e, const tti_node *node, const tti_sdpa *v) {
     tti_onnx_attr to_f32[] = {TTI_ONNX_I("to", tti_onnx_dtype(TUTTI_F32)), {0}};
     const char *queries = RESHAPE(IN(v->segments), 0, 1, 1, (int64_t)v->n_t, 1);
@@ -160,7 +160,7 @@ tutti_status tti_onnx_sdpa(tti_onnx_emit *e, const tti_node *node, const char **
     return TUTTI_OK;
 }
 
-/* The matrix of each row, then a product for each. */
+/* Gathers the matrix of each row, then multiplies each row by its matrix. */
 tutti_status tti_onnx_grouped(tti_onnx_emit *e, const tti_node *node, const char **out) {
     int64_t k = node->in[0]->type.shape.dim[1], n = node->out[0]->type.shape.dim[1];
     const char *w = IN(1), *x = RESHAPE(IN(0), -1, 1, k);
@@ -172,7 +172,7 @@ tutti_status tti_onnx_grouped(tti_onnx_emit *e, const tti_node *node, const char
 
 /* ---- recurrent layers ---- */
 
-/* w[n H,..] with its n gates in another order. */
+/* Reorders the n gates of w[n H,..]. */
 static const char *reorder(tti_onnx_emit *e, const char *w, int n, int64_t h, const int *order) {
     const char *gate[4], *in[5] = {NULL};
     int64_t sizes[4] = {h, h, h, h};
@@ -184,7 +184,7 @@ static const char *reorder(tti_onnx_emit *e, const char *w, int n, int64_t h, co
 typedef struct recurrent {
     const char *op;
     int n_gates;
-    const int *order; /* ONNX's gate i is our gate order[i] */
+    const int *order; /* ONNX's gate i is Tutti's gate order[i] */
     int n_states;
 } recurrent;
 
@@ -203,7 +203,7 @@ static tutti_status layer(tti_onnx_emit *e, const tti_node *node, const recurren
         TTI_ONNX_OP(e, "Concat", ((tti_onnx_attr[]){TTI_ONNX_I("axis", 0), {0}}), bias[0], bias[1]);
     inputs[3] = RESHAPE(both, 1, 2 * rows);
     for (int i = 0; i < r->n_states && node->n_in > 5; i++) {
-        inputs[4] = ""; /* sequence lengths: none given, so all are full */
+        inputs[4] = ""; /* no sequence lengths: all sequences have full length */
         inputs[5 + i] = RESHAPE(IN(5 + i), 1, -1, h);
     }
     const char *y = tti_onnx_op(e, r->op, inputs, attrs); /* [T,1,N,H] */

@@ -1,4 +1,4 @@
-/* onnx_nodes.c - names, constants and nodes of an ONNX graph, for the rules that write it. */
+/* onnx_nodes.c - adds names, constants and nodes to an ONNX graph, for the rules. */
 #include <string.h>
 
 #include "train/export/onnx_emit.h"
@@ -79,8 +79,8 @@ const char *tti_onnx_place(tti_onnx_emit *e, int64_t here, int64_t there) {
     return TTI_ONNX_OP(e, "Add", NULL, e->length, tti_onnx_list(e, 1, &past));
 }
 
-/* i64 [1]: a dimension as a multiple of the length, from its values here and in the graph of the
- * other length. */
+/* Adds i64 [1]: a dimension as a multiple of the length, derived from its values in this graph and
+ * in the twin. */
 static const char *dimension(tti_onnx_emit *e, int64_t here, int64_t there) {
     if (here == there) return tti_onnx_list(e, 1, &here);
     int64_t times = here / e->n_t;

@@ -1,7 +1,7 @@
-/* onnx_rules.c - the ONNX form of each op: one row of the table at the end.
+/* onnx_rules.c - the rules that convert ops to ONNX; the table is at the end.
  *
- * Attention and recurrent layers are in onnx_layers.c.  A rule may use anything of operator
- * set 17 and must leave the number of rows open. */
+ * Attention and recurrent layers are in onnx_layers.c.  A rule may use all operators of operator
+ * set 17 and must not fix the number of rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static tutti_status refuse(const tti_node *node, const char *what) {
 
 /* ---- element by element ---- */
 
-/* Ops that ONNX has under another name. */
+/* Ops that differ from ONNX's only in the name. */
 static const char *const same[][2] = {{"neg", "Neg"},
                                       {"exp", "Exp"},
                                       {"log", "Log"},
@@ -78,7 +78,7 @@ RULE(cast) {
     return TUTTI_OK;
 }
 
-/* 0 or 1 as f32. */
+/* Comparisons give 0 or 1 as f32. */
 RULE(compare) {
     const char *op = strcmp(node->op->name, "equal") == 0  ? "Equal"
                      : strcmp(node->op->name, "less") == 0 ? "Less"
@@ -87,7 +87,7 @@ RULE(compare) {
     return TUTTI_OK;
 }
 
-/* x where the mask is not 0, else 0. */
+/* Returns x where the mask is not 0, else 0. */
 RULE(keep) {
     const char *closed = OP("Equal", IN(1), tti_onnx_number(e, 0));
     *out = OP("Where", closed, tti_onnx_number(e, 0), IN(0));
@@ -138,7 +138,7 @@ RULE(constant) {
     return TUTTI_OK;
 }
 
-/* Whole numbers are written as f32, which holds them below 2^24, and cast. */
+/* Integers are written as f32, which is exact below 2^24, and cast. */
 RULE(array) {
     const tutti_type *type = &node->out[0]->type;
     const void *data = tti_attr_get(node, "data")->bytes;
@@ -204,7 +204,7 @@ RULE(embedding) {
 
 /* ---- sums and products ---- */
 
-/* Zeros around x along one axis. */
+/* Pads x with zeros along one axis. */
 RULE(slice_grad) {
     int n_dims = in_shape(node, 0)->n_dims;
     int64_t axis = tti_attr_int(node, "axis"), pads[2 * TUTTI_MAX_DIMS] = {0};
@@ -238,7 +238,7 @@ RULE(mean) {
     return TUTTI_OK;
 }
 
-/* Input i with its last two dimensions exchanged. */
+/* Returns input i with its last two dimensions transposed. */
 static const char *turned(tti_onnx_emit *e, const tti_node *node, int i) {
     int n = in_shape(node, i)->n_dims;
     int64_t perm[TUTTI_MAX_DIMS];
@@ -274,7 +274,7 @@ RULE(linear) {
 
 /* ---- images ---- */
 
-/* A pair of integers of a node, or what stands for none. */
+/* Reads a pair of integers of a node, or uses the fallback. */
 static void pair(const tti_node *node, const char *name, const int64_t *fallback, int64_t *v) {
     const tti_attr *attr = tti_attr_get(node, name);
     for (int i = 0; i < 2; i++) v[i] = attr->n == 2 ? attr->v[i] : fallback[i];
@@ -302,7 +302,8 @@ RULE(conv2d) {
     return TUTTI_OK;
 }
 
-/* A transposed convolution; what its size has beyond the smallest one is added at the end. */
+/* A transposed convolution; if the output is larger than the smallest possible size, it is padded
+ * at the end. */
 RULE(conv_transpose) {
     static const int64_t ones[] = {1, 1};
     int64_t stride[2], dilation[2], extra[2];
@@ -348,8 +349,8 @@ RULE(adaptive_avg_pool) {
     return TUTTI_OK;
 }
 
-/* The weights of n_in elements in each of n_out, as in ops/image/resample.c: [n_out,n_in], or for
- * turned [n_in,n_out]. */
+/* The interpolation weights of n_in elements in each of n_out, as in ops/image/resample.c:
+ * [n_out,n_in], or if turned [n_in,n_out]. */
 static const char *line_weights(tti_onnx_emit *e, int64_t n_in, int64_t n_out, bool align,
                                 bool turned) {
     float *w = calloc((size_t)(n_in * n_out) + 1, sizeof *w);
@@ -368,7 +369,8 @@ static const char *line_weights(tti_onnx_emit *e, int64_t n_in, int64_t n_out, b
     return made;
 }
 
-/* Interpolation along rows and along columns, as two products: no runtime has another rule. */
+/* Interpolates along rows and columns with two matrix products, because runtimes differ in their
+ * rules for Resize. */
 RULE(upsample_bilinear) {
     const int64_t *in = in_shape(node, 0)->dim + 2, *to = node->out[0]->type.shape.dim + 2;
     bool align = tti_attr_int(node, "align") != 0;
@@ -397,7 +399,8 @@ RULE(layer_norm) {
     return TUTTI_OK;
 }
 
-/* Each group of a sample as a channel of an instance norm; then weight and bias by channel. */
+/* Uses an instance norm with each group of a sample as a channel, then applies weight and bias per
+ * channel. */
 RULE(group_norm) {
     const tutti_shape *s = in_shape(node, 0);
     int64_t groups = tti_attr_int(node, "groups"), along[TUTTI_MAX_DIMS];

@@ -1,10 +1,9 @@
-/* decoder.c - runs the model's own decoding graph (tutti_model.decode) on the parameters of a
+/* decoder.c - runs the model's decoding graph (tutti_model.decode) with the parameters of a
  * predictor.
  *
- * The graph takes the caches as inputs and returns them, longer by a position, as outputs.  Two
- * instances of one program alternate, so that the outputs of one are the inputs of the other and
- * nothing is copied between them.  Shards cannot be computed in parallel, because all samples have
- * the same position. */
+ * The graph takes the caches as inputs and returns them, extended by one position, as outputs.  Two
+ * instances of one program alternate: the outputs of one are the inputs of the other, so nothing is
+ * copied.  Shards cannot be computed in parallel, because all samples have the same position. */
 #include "train/infer/decoder.h"
 
 #include <stdio.h>
@@ -15,7 +14,7 @@
 
 enum { CACHE_NAME = 32 };
 
-/* A cache: an input that is also an output. */
+/* A cache is an input that is also an output. */
 typedef struct cache {
     char name[CACHE_NAME];
     int input;
@@ -25,7 +24,7 @@ struct tti_decoder {
     tti_program program;
     tti_instance *turn[2];
     void *arena;
-    void *nothing; /* zeros, as large as the largest cache */
+    void *nothing; /* zeros: initial contents, as large as the largest cache */
     size_t nothing_bytes;
     cache *caches;
     int n_caches;
@@ -72,7 +71,7 @@ static tutti_status make_steps(tti_decoder *d, const tutti_model *model, const t
     return tti_plan_memory(b->plan, &d->program);
 }
 
-/* Every input but the token and its position is a cache. */
+/* Finds the caches: every input except the token and its position is a cache. */
 static tutti_status find_caches(tti_decoder *d) {
     const tutti_graph *g = d->program.graph;
     d->x = tti_program_input(&d->program, "x");

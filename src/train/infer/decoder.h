@@ -12,11 +12,11 @@ tutti_status tti_decoder_open(const tutti_job *job, const tti_predictor *p, int6
                               tti_decoder **out);
 void tti_decoder_close(tti_decoder *d);
 
-/* Forgets everything: the next token is the first one. */
+/* Clears the cache: the next token is the first one. */
 void tti_decoder_restart(tti_decoder *d);
 
-/* Takes the next token, at most context tokens since the restart.  *logits [classes] predict the
- * token after it; borrowed until the next call. */
+/* Processes the next token; at most context tokens may follow a restart. *logits [classes] predict
+ * the token after it and are borrowed until the next call. */
 tutti_status tti_decoder_step(tti_decoder *d, int32_t token, const float **logits);
 
 #endif /* TTI_TRAIN_DECODER_H */

@@ -1,7 +1,7 @@
 /* evaluator.c - tutti_eval: evaluates a checkpoint on the test split, with counts per class.
  *
- * Samples come in the batches and shards of training, so loss and accuracy are those that training
- * logged. */
+ * Samples are in the same batches and shards as in training, so loss and accuracy equal those that
+ * training logged. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #include "train/setup/shard_graph.h"
 #include "tutti/eval.h"
 
-/* With more classes, no confusion matrix is counted, because it would be too large. */
+/* Maximum number of classes with a confusion matrix; a larger one would need too much memory. */
 enum { MAX_CLASSES = 4096 };
 
 typedef struct evaluation {
@@ -28,17 +28,19 @@ typedef struct evaluation {
     const tti_blueprint *b;
     tutti_eval_result *result;
     double loss_sum, count, correct;
-    double *squares, *sizes; /* [targets]: of the errors of a regression, in standard deviations */
+    double *squares,
+        *sizes; /* [targets]: sums over errors of a regression, in standard deviations */
     int64_t targets_per_row;
-    int label_field;           /* of labels of 0 and 1; -1: none */
+    int label_field;           /* field of binary labels; -1: none */
     tti_metric_set *metrics;   /* NULL: none */
-    tutti_status status;       /* of the metrics */
+    tutti_status status;       /* status of the metrics */
     tti_output_stats *outputs; /* NULL: none */
 } evaluation;
 
 /* ---- counting ---- */
 
-/* Returns -1 if a logit is NaN: the sample then counts as no class. */
+/* Returns the index of the first maximum, or -1 if a logit is NaN: such a sample is counted for no
+ * class. */
 static int64_t first_max(const float *x, int64_t n) {
     int64_t best = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -135,7 +137,7 @@ static tutti_status prepare_values(evaluation *e) {
     return TUTTI_OK;
 }
 
-/* The model must give one logit for each label. */
+/* Prepares the results of labels.  Fails unless the model has one logit per label. */
 static tutti_status prepare_labels(evaluation *e) {
     const tutti_dataset_info *info = tutti_dataset_get_info(e->b->train);
     const tutti_value *logits = tti_graph_output(e->b->plan->eval.graph, "logits");
@@ -175,13 +177,13 @@ static void sum_class(const tutti_eval_result *r, int64_t class) {
     c->f1 = ratio(2 * c->precision * c->recall, c->precision + c->recall);
 }
 
-/* The figures of several targets are the means over the targets. */
+/* Computes the errors; with several targets the overall figures are means over the targets. */
 static tutti_status finish_values(evaluation *e) {
     tutti_eval_result *r = e->result;
     const tti_target_spec *t = &tti_dataset_spec(e->b->train)->target;
     if (t->n == 0) return TUTTI_OK;
     tutti_value_result mean;
-    /* the sums that training logged */
+    /* for one target these are the sums that training logged */
     if (t->n == 1) e->squares[0] = e->correct, e->sizes[0] = e->count;
     r->is_regression = true;
     r->accuracy = 0;
@@ -192,7 +194,7 @@ static tutti_status finish_values(evaluation *e) {
     return TUTTI_OK;
 }
 
-/* Copies the figures, with their names and parts, into memory of the result. */
+/* Copies the metrics, with their names and parts, into memory of the result. */
 static tutti_status finish_metrics(evaluation *e) {
     const tutti_metric_result *found;
     tutti_eval_result *r = e->result;
@@ -222,7 +224,7 @@ static tutti_status finish_metrics(evaluation *e) {
     return TUTTI_OK;
 }
 
-/* Describes which samples were evaluated. */
+/* Describes the samples that were evaluated. */
 static void describe_data(const evaluation *e, char *out, size_t n_bytes) {
     const tti_job_config *c = &e->b->config;
     const char *place = c->data.dir[0] ? c->data.dir : c->data.format;

@@ -1,6 +1,6 @@
 /* evaluator_print.c - prints the result of an evaluation as a table and as JSON.
  *
- * The confusion matrix is printed if it fits a terminal; with more classes the most frequent
+ * The confusion matrix is printed if it fits into a terminal; otherwise the most frequent
  * confusions are listed.  JSON always has the whole matrix. */
 #include <math.h>
 #include <stdio.h>
@@ -55,7 +55,8 @@ static void draw_matrix(tti_str *out, const tutti_eval_result *r) {
     tti_str_add(out, "\n");
 }
 
-/* Returns the next largest off-diagonal entry after `after`, ordered by size, then by position. */
+/* Returns the off-diagonal entry that follows `after` in the order of decreasing size, then of
+ * position. */
 static int64_t next_pair(const tutti_eval_result *r, int64_t after) {
     int64_t best = -1, n = r->n_classes;
     for (int64_t i = 0; i < n * n; i++) {
@@ -247,7 +248,7 @@ static void metrics_json(tti_json *j, const tutti_eval_result *r) {
     for (int64_t i = 0; i < r->n_metrics; i++)
         tti_json_double(j, r->metrics[i].name, r->metrics[i].value);
     tti_json_end(j);
-    tti_json_object(j, "metrics_each"); /* for each class or column */
+    tti_json_object(j, "metrics_each"); /* values per class or column */
     for (int64_t i = 0; i < r->n_metrics; i++) {
         if (r->metrics[i].n_each == 0) continue;
         tti_json_array(j, r->metrics[i].name);

@@ -1,9 +1,9 @@
 /* generator.c - tutti_generate: a language model generates text token by token.
  *
- * A model that can decode takes one token at a time (decoder.h); when its positions are used up it
- * restarts with the newer half of the window.  For any other model the evaluation program runs over
- * the whole window for each token, which is correct for every causal model, because positions after
- * the last token do not influence it.  If a program has several rows only the first is used. */
+ * A model with a decoder processes one token at a time (decoder.h); when its positions are used up,
+ * it restarts with the newer half of the window.  For other models the evaluation program runs over
+ * the whole window for each token.  This is correct for every causal model, because positions after
+ * the last token do not influence it.  If the program has several rows, only the first is used. */
 #include "train/infer/generator.h"
 
 #include <math.h>
@@ -25,10 +25,10 @@ struct tti_generator {
     int32_t *unknown; /* [rows, context]: targets, -1 */
     tti_candidate *room;
     tti_decoder *decoder; /* NULL: the model has none */
-    int64_t n_fed;        /* tokens of the window that the decoder has taken */
+    int64_t n_fed;        /* tokens of the window that the decoder has processed */
 };
 
-/* ---- which models ---- */
+/* ---- supported models ---- */
 
 bool tti_writes_text(const tti_blueprint *b) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
@@ -100,7 +100,7 @@ static void push(tti_generator *g, int32_t token) {
     g->tokens[g->n_tokens++] = token;
 }
 
-/* A text begins after an end-of-text token, or after a newline if there is no such token. */
+/* Returns the token before a new text: end-of-text, or a newline if there is no such token. */
 static int32_t start_token(const tti_generator *g) {
     int32_t end = tutti_tokenizer_get_end(g->tokenizer), *tokens = NULL;
     int64_t n = 0;
@@ -123,7 +123,7 @@ tutti_status tti_generator_begin(tti_generator *g, const int32_t *tokens, int64_
 
 /* ---- writing ---- */
 
-/* Gives text to the caller's function, which may end the call. */
+/* Passes text to the caller's function, which may end the call. */
 static tutti_status hand_over(const tti_writing *how, const char *text, size_t n_bytes) {
     if (how->on_text(how->user, text, n_bytes) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERRUPTED, "generate: the callback has ended the call");
@@ -138,7 +138,7 @@ static tutti_status say(const tti_generator *g, const tti_writing *how, int32_t 
     return st;
 }
 
-/* Logits of the token after the window. */
+/* Computes the logits of the token after the window. */
 static tutti_status next_logits(tti_generator *g, const float **logits) {
     tti_predicted out;
     tti_shard_data data = {g->tokens, g->unknown, 1};
@@ -153,7 +153,7 @@ static tutti_status next_logits(tti_generator *g, const float **logits) {
     return TUTTI_OK;
 }
 
-/* NaN and +inf give no probability. */
+/* Refuses NaN and +inf, which have no probability. */
 static tutti_status check_logits(const float *logits, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (isnan(logits[i]) || logits[i] == INFINITY)
@@ -181,7 +181,7 @@ tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
 
 /* ---- the call ---- */
 
-/* The fields of the caller's description.  NaN fails every comparison. */
+/* Checks the caller's description.  Comparisons are written such that NaN fails them. */
 static tutti_status check_desc(const tutti_generate_desc *desc) {
     TTI_TRY(tti_need(desc->on_text ? desc : NULL, "tutti_generate", "on_text"));
     if (desc->max_tokens < 0 || desc->top_k < 0)
@@ -198,7 +198,8 @@ static tutti_status check_desc(const tutti_generate_desc *desc) {
     return TUTTI_OK;
 }
 
-/* Uses one sample at a time; the other rows of a training shard would be computed in vain. */
+/* Sets the shard to one row, because the other rows of a training shard would be computed for
+ * nothing. */
 static void take_one_row(tutti_job *job) {
     tti_options_put(tti_job_options(job), "train.batch", "1", "generate");
     tti_options_put(tti_job_options(job), "parallel.shards", "1", "generate");

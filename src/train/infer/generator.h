@@ -7,19 +7,19 @@
 
 typedef struct tti_generator tti_generator;
 
-/* TUTTI_E_UNSUPPORTED for a model that writes no text and for data without a tokenizer that fits.
- * The predictor must outlive the generator; one thread at a time. */
+/* Creates a generator.  The predictor must outlive it; used by one thread at a time.
+ * TUTTI_E_UNSUPPORTED: the model is no language model, or the data has no matching tokenizer. */
 tutti_status tti_generator_open(const tutti_job *job, tti_predictor *p, tti_generator **out);
 void tti_generator_close(tti_generator *g);
 
-/* Whether the model is a causal language model, with or without a tokenizer. */
+/* True if the model is a causal language model, with or without a tokenizer. */
 bool tti_writes_text(const tti_blueprint *b);
 
 /* The context of the model, and its tokenizer. */
 int64_t tti_generator_context(const tti_generator *g);
 const tutti_tokenizer *tti_generator_tokenizer(const tti_generator *g);
 
-/* Discards the previous tokens and reads these n tokens; none: starts a text. */
+/* Discards the previous tokens and reads these n tokens; n 0: starts a new text. */
 tutti_status tti_generator_begin(tti_generator *g, const int32_t *tokens, int64_t n);
 
 typedef struct tti_writing {
@@ -32,8 +32,8 @@ typedef struct tti_writing {
     void *user;
 } tti_writing;
 
-/* Generates until the end of a text or a limit of how.  Draws are keyed by the position after
- * begin. */
+/* Generates tokens until the end of a text or a limit in `how`. Random draws are keyed by the
+ * position since tti_generator_begin. */
 tutti_status tti_generator_write(tti_generator *g, const tti_writing *how);
 
 #endif /* TTI_TRAIN_GENERATOR_H */

@@ -1,6 +1,4 @@
-/* label_results.c - counts the predictions for each label of 0 and 1.  A logit above 0 predicts
- * a 1.
- */
+/* label_results.c - counts the predictions for each binary label.  A logit above 0 predicts 1. */
 #include "train/infer/label_results.h"
 
 #include <math.h>
@@ -53,7 +51,7 @@ void tti_label_results_finish(tutti_eval_result *r) {
             auc = &r->metrics[i];
     for (int64_t k = 0; k < r->n_labels; k++) {
         tutti_label_result *label = &r->labels[k];
-        /* n_predicted + n_positive = 2 true positives + wrong ones. */
+        /* n_predicted + n_positive = 2 * true positives + wrong predictions */
         double wrong = (double)(label->n_samples - label->n_correct);
         double both = (double)(label->n_predicted + label->n_positive), hits = (both - wrong) / 2;
         label->accuracy = ratio((double)label->n_correct, (double)label->n_samples);

@@ -142,7 +142,7 @@ static tutti_status keep(metric *m, const float *rows) {
     return TUTTI_OK;
 }
 
-/* Column c; means and deviations by Chan's formula. */
+/* Merges column c; means and deviations by Chan's formula. */
 static void join_values(metric *m, const double *x, size_t c) {
     size_t w = n_columns(m);
     double *s = m->sums + c, n = s[0], more = x[c], all = n + more;
@@ -175,7 +175,7 @@ tutti_status tti_metric_set_add(tti_metric_set *set, const void *const *values) 
 
 static double ratio(double a, double b) { return b > 0 ? a / b : NAN; }
 
-/* The mean of the values that are not NAN; NAN: there is none. */
+/* Returns the mean of the values that are not NAN, or NAN if there are none. */
 static double mean_of(const double *x, size_t n) {
     double sum = 0, count = 0;
     for (size_t i = 0; i < n; i++)
@@ -207,8 +207,9 @@ static int by_score(const void *a, const void *b) {
     return (x->score > y->score) - (x->score < y->score);
 }
 
-/* Twice the number of pairs whose positive has the larger score, plus those of equal scores, over
- * twice the number of pairs: integers until the division. */
+/* Returns the area under the ROC curve: the fraction of pairs of a positive and a negative in which
+ * the positive has the larger score; equal scores count half.  Counts are doubled, so they stay
+ * integers until the division. */
 static double area(const scored *list, size_t n) {
     uint64_t twice = 0, negatives = 0, positives = 0;
     for (size_t i = 0; i < n;) {

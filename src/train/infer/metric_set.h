@@ -13,23 +13,24 @@ enum { TTI_MAX_METRICS = 64 };
 
 typedef struct tti_metric_set tti_metric_set;
 
-/* The metrics of a graph for evaluation, without values.  Borrows the graph's names.  *out is owned
- * by the caller, NULL if the graph has no metrics. */
+/* Creates the metrics of a graph for evaluation, without values yet.  Borrows the graph's names.
+ * *out is owned by the caller, NULL if the graph has no metrics. */
 tutti_status tti_metric_set_create(const tutti_graph *eval, tti_metric_set **out);
 void tti_metric_set_destroy(tti_metric_set *set);
 
-/* Metrics, and 32-bit words that a shard gives for all of them. */
+/* The number of metrics, and the number of 32-bit words in a shard's outputs for all of them. */
 int tti_metric_set_n(const tti_metric_set *set);
 size_t tti_metric_set_n_words(const tti_metric_set *set);
 
-/* The name of the output of metric i, and its size for a shard. */
+/* The name of the output of metric i, and its bytes per shard. */
 const char *tti_metric_set_output(const tti_metric_set *set, int i);
 size_t tti_metric_set_n_bytes(const tti_metric_set *set, int i);
 
-/* Adds what a shard gives: values[i] is its output of metric i. */
+/* Adds the outputs of a shard; values[i] is its output for metric i. */
 tutti_status tti_metric_set_add(tti_metric_set *set, const void *const *values);
 
-/* The figures so far, one for each metric; borrowed until the set is destroyed. */
+/* Computes the results so far, *out [*n], one for each metric; borrowed until the set is
+ * destroyed. */
 tutti_status tti_metric_set_finish(tti_metric_set *set, const tutti_metric_result **out, int *n);
 
 #endif /* TTI_TRAIN_METRIC_SET_H */

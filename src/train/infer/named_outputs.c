@@ -1,4 +1,5 @@
-/* named_outputs.c - outputs of an evaluation graph that have the names of the model's file. */
+/* named_outputs.c - finds outputs of an evaluation graph that have names from the model's file, and
+ * their shapes. */
 #include "train/infer/named_outputs.h"
 
 #include <string.h>

@@ -8,10 +8,10 @@
 bool tti_is_named_output(const tti_output *output);
 const char *tti_named_output_name(const tti_output *output);
 
-/* How many rows the output has for each of the shard's rows; 0: it does not have the batch. */
+/* The number of output rows per row of the shard; 0: the output has no batch dimension. */
 int64_t tti_named_output_rows(const tti_output *output, int64_t rows);
 
-/* The shape for one sample; the whole shape of an output without the batch. */
+/* The shape for one sample, or the whole shape of an output without a batch dimension. */
 tutti_shape tti_named_output_shape(const tti_output *output, int64_t rows);
 
 #endif /* TTI_TRAIN_NAMED_OUTPUTS_H */

@@ -1,4 +1,4 @@
-/* output_stats.c - mean, deviation and range of each named output over an evaluation. */
+/* output_stats.c - accumulates mean, standard deviation and range of each named output. */
 #include "train/infer/output_stats.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 typedef struct sums {
     const tti_output *output;
-    double n, mean, squares; /* squares: of the deviations from the mean */
+    double n, mean, squares; /* squares: sum of squared deviations from the mean */
     double least, most;
 } sums;
 
@@ -47,7 +47,7 @@ void tti_output_stats_destroy(tti_output_stats *s) {
     free(s);
 }
 
-/* Welford's method: sums of squares would lose the deviation of values far from 0. */
+/* Uses Welford's method, because sums of squares lose the deviation of values far from 0. */
 static void add_value(sums *s, double x) {
     double from_mean = x - s->mean;
     s->n++;

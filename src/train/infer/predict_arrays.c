@@ -1,7 +1,7 @@
 /* predict_arrays.c - runs NumPy arrays, texts and token files through a trained model.
  *
- * A row of an array is a sample, with the shape and kind of numbers that the model was trained on.
- * A text is divided into windows of the model's context, like the test split. */
+ * A row of an array is a sample, with the same shape and kind of numbers as in training.  A text is
+ * divided into windows of the model's context, like the test split. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 /* ---- arrays ---- */
 
-/* Checks that the model has a row for each token. */
+/* Returns the number of tokens for which the model has a row. */
 static int64_t n_known_tokens(const tti_predicting *r) {
     int64_t vocabulary = r->b->model_params.vocabulary;
     return vocabulary > 0 ? vocabulary : r->b->model_params.n_classes;
@@ -37,14 +37,14 @@ static tutti_status check_tokens(const tti_predicting *r, const char *name, cons
     return TUTTI_OK;
 }
 
-/* Whether format npy would store numbers of this kind as samples of that dtype. */
+/* True if format npy would store numbers of this kind as samples of dtype `stored`. */
 static bool is_kind(const tti_npy_array *a, tutti_dtype stored) {
     if (stored == TUTTI_U8) return a->kind == 'u' && a->width == 1;
     if (stored == TUTTI_F32) return a->kind == 'f';
     return a->kind != 'f';
 }
 
-/* *n: rows; the array may be one sample without an axis for rows. */
+/* Checks the array. *n: number of rows; the array may be one sample without an axis for rows. */
 static tutti_status check_array(const tti_predicting *r, const tti_npy_array *a, int64_t *n) {
     const tutti_type *stored = tti_dataset_stored(r->ds);
     tutti_shape row = {.n_dims = TTI_MAX(a->shape.n_dims - 1, 0)};
@@ -77,7 +77,8 @@ static tutti_status read_row(tti_predicting *r, const tti_npy_array *a, int64_t 
 static tutti_status add_rows(tti_predicting *r, const char *file, tti_npy_array *a) {
     int64_t n;
     TTI_TRY(check_array(r, a, &n));
-    if (tti_shape_equal(&a->shape, &tti_dataset_stored(r->ds)->shape)) /* read as row 0 */
+    if (tti_shape_equal(&a->shape,
+                        &tti_dataset_stored(r->ds)->shape)) /* a single sample, read as row 0 */
         a->row_elems = (size_t)tutti_shape_n_elems(&a->shape);
     for (int64_t i = 0; i < n; i++) {
         TTI_TRY(read_row(r, a, i));
@@ -90,7 +91,7 @@ static tutti_status add_rows(tti_predicting *r, const char *file, tti_npy_array 
     return TUTTI_OK;
 }
 
-/* The member of an archive that holds samples. */
+/* Finds the member of an archive that holds samples. */
 static tutti_status find_member(const char *file, const char **out) {
     static const char *const usual[] = {"x.npy",     "x_test.npy", "test_x.npy",
                                         "x_val.npy", "val_x.npy",  "arr_0.npy"};
@@ -165,7 +166,8 @@ static tutti_status read_tokens(const char *file, int32_t **tokens, int64_t *n) 
     return st;
 }
 
-/* The last window may be short: later positions do not influence earlier tokens. */
+/* Adds the windows of a text.  The last one may be short, because later positions do not influence
+ * earlier tokens. */
 static tutti_status add_windows(tti_predicting *r, const tti_predict_input *input,
                                 const int32_t *tokens, int64_t n) {
     int64_t context = tti_dataset_stored(r->ds)->shape.dim[0],

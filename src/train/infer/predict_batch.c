@@ -15,7 +15,7 @@ tutti_status tti_predict_report(const tti_predicting *r, const tutti_prediction 
     return tti_fail(TUTTI_E_INTERRUPTED, "predict: the callback has ended the call");
 }
 
-/* False if the logits are not finite: then there is no likeliest class. */
+/* Sets the most likely classes.  False: the logits are not finite. */
 static bool take_top(tti_predicting *r, const float *logits, int64_t n, tutti_prediction *out) {
     double most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
@@ -40,7 +40,7 @@ static bool take_top(tti_predicting *r, const float *logits, int64_t n, tutti_pr
     return true;
 }
 
-/* name: of the output; NULL: the first one. */
+/* Reports an output that is not finite. name: name of the output; NULL: the first one. */
 static tutti_status report_not_finite(tti_predicting *r, const char *name,
                                       const tutti_prediction *out) {
     char text[1024];
@@ -52,7 +52,7 @@ static tutti_status report_not_finite(tti_predicting *r, const char *name,
                .file = out->file, .index = out->index, .n_in_file = out->n_in_file, .error = text});
 }
 
-/* logits [context, n]. */
+/* Reports the prediction for a window of text. logits [context, n]. */
 static tutti_status report_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
                                 const float *logits, int64_t n, tutti_prediction *out) {
     char *text[TUTTI_PREDICT_TOP] = {NULL};
@@ -86,7 +86,7 @@ static tutti_status report_text(tti_predicting *r, const tti_predict_sample *w, 
     return st;
 }
 
-/* false: one of them is not finite. */
+/* Sets the values of a regression.  False: one of them is not finite. */
 static bool take_values(tti_predicting *r, const float *logits, tutti_prediction *out) {
     const tti_target_spec *target = &tti_dataset_spec(r->ds)->target;
     bool finite = true;
@@ -102,7 +102,8 @@ static bool take_values(tti_predicting *r, const float *logits, tutti_prediction
     return finite;
 }
 
-/* The probability of a 1 for each label; exp of a negative number does not overflow. */
+/* Sets the probability of a 1 for each label, using exp only of negative numbers, which cannot
+ * overflow. */
 static void take_labels(tti_predicting *r, const float *logits, tutti_prediction *out) {
     out->probabilities = r->probabilities;
     out->names = r->names;
@@ -112,7 +113,7 @@ static void take_labels(tti_predicting *r, const float *logits, tutti_prediction
     }
 }
 
-/* Samples with fields: reports the likeliest classes, or the output itself. */
+/* For samples with fields, reports the most likely classes, or the output itself. */
 static tutti_status report_outputs(tti_predicting *r, const tti_predict_sample *w,
                                    const float *output, tutti_prediction *out) {
     bool finite = true;
@@ -132,7 +133,7 @@ static tutti_status report_outputs(tti_predicting *r, const tti_predict_sample *
     return finite ? tti_predict_report(r, out) : report_not_finite(r, NULL, out);
 }
 
-/* row: of the waiting ones; it is row_in_shard of its shard. */
+/* Reports the prediction of a waiting sample. row: its number among the waiting samples. */
 static tutti_status report(tti_predicting *r, int64_t row, const tti_predicted *shard,
                            int64_t row_in_shard, const float *logits) {
     const tti_predict_sample *w = &r->wait[row];

@@ -1,6 +1,6 @@
-/* predict_fields.c - runs samples with fields through a trained model: an .npz with the arrays that
- * its output depends on, or a .npy if that is a single array.  The target of the training is not
- * needed. */
+/* predict_fields.c - runs samples with fields through a trained model.  They come from an .npz with
+ * the arrays on which the output depends, or from a .npy if that is a single array.  Targets are
+ * not needed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ tutti_status tti_predict_prepare_fields(tti_predicting *r) {
     return tti_fail(TUTTI_E_UNSUPPORTED, "predict: the model has no output besides its loss");
 }
 
-/* The member NAME.npy, or NAME_test.npy. */
+/* Finds the member NAME.npy or NAME_test.npy of an archive. */
 static tutti_status find_member(const char *file, const char *name, bool *found, char out[128]) {
     tti_file_part part;
     snprintf(out, 128, "%s.npy", name);
@@ -53,7 +53,8 @@ static tutti_status check_array(const tti_npy_array *a, const tutti_field *field
                     tti_type_text(&field->type, want, sizeof want));
 }
 
-/* array[i].fd -1 and no name: the field is not there, and its elements are zeros. */
+/* Opens the arrays of the fields. array[i].fd -1 and no name: the field is missing, and its
+ * elements are zeros. */
 static tutti_status open_arrays(const tti_predicting *r, const char *file, tti_npy_array *array,
                                 int64_t *n) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
@@ -100,7 +101,8 @@ static tutti_status add_rows(tti_predicting *r, const char *file, const tti_npy_
                              int64_t n) {
     bool has[TTI_MAX_FIELDS];
     for (int i = 0; i < TTI_MAX_FIELDS; i++) has[i] = array[i].name != NULL;
-    TTI_TRY(tti_predict_flush(r)); /* samples that wait have the outputs of their own file */
+    TTI_TRY(tti_predict_flush(
+        r)); /* waiting samples belong to another file, which may have other outputs */
     TTI_TRY(tti_predict_choose_outputs(r, file, has));
     for (int64_t row = 0; row < n; row++) {
         TTI_TRY(read_row(r, array, row));
@@ -121,7 +123,7 @@ tutti_status tti_predict_fields(tti_predicting *r, const tti_predict_input *inpu
     return st;
 }
 
-/* The arrays of samples that the output depends on. */
+/* Collects the arrays of samples on which the output depends. */
 static tutti_status take_samples(const tti_predicting *r, const tutti_samples *samples,
                                  tti_npy_array *array) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);

@@ -1,7 +1,7 @@
 /* predict_files.c - tutti_predict: runs files through a trained model, in order.
  *
- * The training data of the model and the file's name decide how a file is read.  A file that cannot
- * be read is reported in its place, and the next files are processed. */
+ * The training data of the model and the name of a file decide how the file is read.  A file that
+ * cannot be read is reported in order, and the next files are processed. */
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
@@ -23,7 +23,7 @@ enum { MAX_DEPTH = 64 };
 
 /* ---- files ---- */
 
-/* A kind of file: the endings of its names, and whether the model accepts it. */
+/* A kind of file: its name endings, and a test if the model accepts it. */
 typedef struct kind {
     const char *endings; /* "|.txt|.bin|" */
     bool (*fits)(const tti_predicting *r);
@@ -43,7 +43,7 @@ static bool takes_tables(const tti_predicting *r) { return tti_dataset_spec(r->d
 
 static bool takes_text(const tti_predicting *r) { return r->is_text; }
 
-/* The last matching kind also takes files with other names. */
+/* The last kind that the model accepts is also used for files with other names. */
 static const kind kinds[] = {
     {"|.csv|.csv.gz|", takes_tables, tti_predict_table, true},
     {"|.npy|.npy.gz|.npz|", takes_arrays, tti_predict_array, false},
@@ -67,7 +67,8 @@ bool tti_predict_ends_in(const char *file, const char *ending) {
     return n > n_ending && strcasecmp(file + n - n_ending, ending) == 0;
 }
 
-/* Chooses by the name; otherwise, except in a folder, by the model's training data.  NULL: none. */
+/* Chooses the kind by the name, or, for files outside folders, by the model's training data.  NULL:
+ * none. */
 static const kind *find_kind(const tti_predicting *r, const char *file, bool in_folder) {
     const kind *other = NULL;
     for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
@@ -120,7 +121,7 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
     if (!how) return TUTTI_OK;
     tutti_status st = how->add(r, &(tti_predict_input){.file = path, .name = path});
     r->n_files++;
-    /* Continues with other files only if the error is in the file itself. */
+    /* Continue with other files only if the error is in this file. */
     return st == TUTTI_E_DATA || st == TUTTI_E_IO ? report_bad(r, path) : st;
 }
 
@@ -130,8 +131,8 @@ static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
 
 static const char stdin_name[] = "standard input";
 
-/* As read(), and it waits for bytes also if another program made the pipe or terminal non-blocking.
- */
+/* Like read(), but also waits for bytes if another program has made the pipe or terminal
+ * non-blocking. */
 static ssize_t read_some(char *to, size_t n_bytes) {
     struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
     ssize_t got;
@@ -168,7 +169,7 @@ static tutti_status read_stdin(char **out, size_t *n_bytes) {
                     stdin_name, n);
 }
 
-/* It can be read if the model takes its kind of bytes, and was not read before. */
+/* Fails unless the model accepts the kind of bytes and standard input was not read before. */
 static tutti_status check_stdin(tti_predicting *r, const kind *how) {
     if (!how->takes_stdin)
         return tti_fail(TUTTI_E_DATA,
@@ -199,7 +200,8 @@ static tutti_status add_stdin(tti_predicting *r) {
 static tutti_status check_model(tti_predicting *r) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     const char *name = r->b->model_name, *format = tti_dataset_spec(r->ds)->format;
-    /* In other formats, targets with the shape of x need not be the tokens that follow. */
+    /* Only for text: in other formats, targets with the shape of x may be something else than the
+     * next tokens. */
     bool follows = strcmp(format, "npy") != 0 && r->b->config.data.mask_prob == 0;
     r->is_text = follows && tti_writes_text(r->b);
     if (info->y.shape.n_dims > 0 && !info->is_value && !r->is_text)
@@ -277,8 +279,8 @@ static tutti_status check_finite(const tti_predicting *r) {
                     (long long)r->n_not_finite);
 }
 
-/* Passes warnings of skipped checkpoints to the caller.  status: TUTTI_E_INTERRUPTED after its
- * function has ended the call. */
+/* Passes warnings about skipped checkpoints to the caller. status: TUTTI_E_INTERRUPTED after the
+ * caller's function has ended the call. */
 typedef struct run_notices {
     const tti_predicting *r;
     const char *run_dir;
@@ -392,7 +394,8 @@ static void add_text(tti_json *j, const tutti_prediction *p) {
     add_top(j, "next", "token", p);
 }
 
-/* {"value":1.5}; of several {"values":{"height":1.5,"width":2}}, or a list without names. */
+/* Writes {"value":1.5}, or for several targets {"values":{"height":1.5,"width":2}}, or a list if
+ * they have no names. */
 static void add_values(tti_json *j, const tutti_prediction *p) {
     if (p->n_values == 1) {
         tti_json_double(j, "value", p->values[0]);
@@ -407,7 +410,8 @@ static void add_values(tti_json *j, const tutti_prediction *p) {
     tti_json_end(j);
 }
 
-/* {"labels":{"news":0.9,"sport":0.1}}: the probability of each 1; a list without names. */
+/* Writes the probability of each label, {"labels":{"news":0.9,"sport":0.1}}, or a list if they have
+ * no names. */
 static void add_labels(tti_json *j, const tutti_prediction *p) {
     if (p->names)
         tti_json_object(j, "labels");
@@ -418,7 +422,8 @@ static void add_labels(tti_json *j, const tutti_prediction *p) {
     tti_json_end(j);
 }
 
-/* {"height":40,"width":56,"pixels":{"0":2000,"1":240}}: of each class that occurs. */
+/* Writes the size and the number of pixels of each class that occurs:
+ * {"height":40,"width":56,"pixels":{"0":2000,"1":240}}. */
 static void add_mask(tti_json *j, const tutti_prediction *p) {
     int64_t n = p->mask_height * p->mask_width, left = n;
     tti_json_int(j, "height", p->mask_height);

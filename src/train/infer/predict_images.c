@@ -1,7 +1,7 @@
 /* predict_images.c - runs images through a trained model: JPEG, PNG, and IDX files.
  *
- * Every image is first converted to RGB pixels, then to a stored sample like those of the training
- * data, so it is processed like a test sample. */
+ * Every image is converted to RGB pixels, then to a stored sample like those of the training data,
+ * so it is processed like a test sample. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "data/image/image_set.h"
 #include "train/infer/predicting.h"
 
-/* u8 [H,W] or [1,H,W]. */
+/* True if stored samples are u8 [H,W] or [1,H,W]. */
 static bool is_grey(const tutti_dataset *ds) {
     const tutti_shape *s = &tti_dataset_stored(ds)->shape;
     return tti_dataset_spec(ds)->pixels.n_channels == 1 &&
@@ -21,7 +21,7 @@ bool tti_predict_takes_images(const tti_predicting *r) {
     return tti_dataset_spec(r->ds)->pixels.n_channels == 3 || is_grey(r->ds);
 }
 
-/* Writes an image of one channel, of the size of the model's input. */
+/* Writes an image with one channel in the size of the model's input. */
 static tutti_status place_grey(tti_predicting *r, const tti_image *image, uint8_t *x) {
     const tutti_shape *shape = &tti_dataset_stored(r->ds)->shape;
     int64_t h = shape->dim[shape->n_dims - 2], w = shape->dim[shape->n_dims - 1];
@@ -32,7 +32,7 @@ static tutti_status place_grey(tti_predicting *r, const tti_image *image, uint8_
         TTI_TRY(tti_image_resize(image, &how, &r->ws, r->ws.file.bytes));
         rgb = r->ws.file.bytes;
     }
-    for (int64_t i = 0; i < h * w; i++) /* as PIL converts to "L" */
+    for (int64_t i = 0; i < h * w; i++) /* same conversion as PIL to "L" */
         x[i] = (uint8_t)((rgb[3 * i] * 19595 + rgb[3 * i + 1] * 38470 + rgb[3 * i + 2] * 7471 +
                           0x8000) >>
                          16);
@@ -91,7 +91,8 @@ static tutti_status add_encoded(tti_predicting *r, const char *file) {
     return add_image(r, &image, (tti_predict_sample){.file = file, .n_in_file = 1});
 }
 
-/* IDX files, plain or gzipped, begin with two zeros; no encoded image does. */
+/* Recognizes IDX files, plain or gzipped, by two zero bytes at the beginning, which no encoded
+ * image has. */
 tutti_status tti_predict_images(tti_predicting *r, const tti_predict_input *input) {
     const char *file = input->file;
     uint8_t magic[2];

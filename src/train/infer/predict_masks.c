@@ -8,7 +8,7 @@
 #include "data/image/image.h"
 #include "train/infer/predicting.h"
 
-/* Losses whose outputs are logits. */
+/* True for losses whose outputs are logits. */
 static bool gives_logits(const char *loss) {
     static const char *const losses[] = {"cross-entropy", "focal", "dice", "bce"};
     for (size_t i = 0; i < TTI_COUNT(losses); i++)
@@ -27,7 +27,7 @@ void tti_predict_prepare_masks(tti_predicting *r, const char *loss, const tutti_
     r->per_pixel = r->is_planar ? d[1] : n_dims == 4 ? d[3] : 1;
 }
 
-/* The likeliest class of a pixel, or whether its one logit is above 0. */
+/* Returns the most likely class of a pixel; with one logit, 1 if it is above 0. */
 static int64_t class_at(const tti_predicting *r, const float *output, int64_t pixel) {
     int64_t n = r->per_pixel, n_pixels = r->side * r->side, best = 0;
     int64_t first = r->is_planar ? pixel : pixel * n, step = r->is_planar ? n_pixels : 1;
@@ -37,7 +37,7 @@ static int64_t class_at(const tti_predicting *r, const float *output, int64_t pi
     return best;
 }
 
-/* The value that masks for training have for a class. */
+/* Returns the value that training masks have for a class. */
 static uint16_t value_of(const tti_predicting *r, int64_t label) {
     const char *name = tutti_dataset_class_name(r->ds, label);
     return (uint16_t)(name ? atoi(name) : label);

@@ -12,12 +12,12 @@
 #include "train/infer/named_outputs.h"
 #include "train/infer/predicting.h"
 
-/* Maps of the pixels of an image are its mask. */
+/* True if the output is a map over the pixels of an image, which is reported as a mask. */
 static bool is_map(const tti_predicting *r, const tti_output *output) {
     return r->side > 0 && tti_value_n_elems(output->value) >= r->side * r->side;
 }
 
-/* Whether an output needs what no file has: labels, or the masks of images. */
+/* True if an output needs labels or masks of images, which files do not have. */
 static bool needs_target(const tti_predicting *r, const bool *needs, bool takes_images) {
     const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     if (info->n_fields == 0) return needs[0];
@@ -61,7 +61,7 @@ bool tti_predict_is_optional(const tti_predicting *r, int field) {
     return false;
 }
 
-/* The first field that an output needs and the samples lack; -1: none. */
+/* Returns the first field that an output needs and the samples do not have; -1: none. */
 static int find_lacking(const tti_predicting *r, const tti_listed_output *o, const bool *has) {
     for (int i = 0; i < tutti_dataset_get_info(r->ds)->n_fields; i++)
         if (o->needs[i] && !has[i]) return i;
@@ -84,7 +84,7 @@ tutti_status tti_predict_choose_outputs(tti_predicting *r, const char *file, con
     return TUTTI_OK;
 }
 
-/* The part of an output that belongs to a row of the shard. */
+/* Returns the part of an output that belongs to a row of the shard. */
 static tutti_output_value take_row(const tti_predicting *r, const tti_output *output,
                                    const float *data, int64_t row) {
     tutti_output_value out = {.name = tti_named_output_name(output),

@@ -1,7 +1,7 @@
 /* predictor.c - runs the evaluation program on the parameters of a run's checkpoint.
  *
- * Lighter than a worker (exec.h): no gradients, no optimizer states, no communicator.  Parameters
- * are read by name, so a build may lay them out in any order. */
+ * A predictor has no gradients, optimizer states or communicator, unlike a worker (exec.h).
+ * Parameters are read by name, so their order in memory may differ from that of training. */
 #include "train/infer/predictor.h"
 
 #include <inttypes.h>
@@ -31,9 +31,9 @@ struct tti_predictor {
     tti_compute_threads *compute_threads;
     bool one_row;
     bool has_other_data;
-    bool joins; /* samples are compared with those of all shards */
+    bool joins; /* the model compares samples of all shards */
     int n_compute_threads;
-    int n_in_flight; /* shards at a time: n_compute_threads, or all that are compared */
+    int n_in_flight; /* shards at a time: n_compute_threads, or all shards of a batch if joins */
     use_compute_thread *compute_thread; /* [n_in_flight] */
     float *params;                      /* [plan->n_flat] */
     char checkpoint[1024];
@@ -45,7 +45,8 @@ struct tti_predictor {
 
 /* ---- parameters ---- */
 
-/* Averages are state.NAME.ema among the optimizer's tensors, which are read as a whole. */
+/* True if the tensor is the average of a parameter: state.NAME.ema among the optimizer's
+ * tensors. */
 static bool is_average_of(const char *name, const tti_slot *slot) {
     size_t n = strlen(slot->param->name);
     return strncmp(name, "state.", 6) == 0 && strncmp(name + 6, slot->param->name, n) == 0 &&
@@ -67,8 +68,8 @@ static tutti_status check_average(const tti_ckpt *ckpt, const tti_safetensors_en
                     tti_ckpt_dir(ckpt), e->name);
 }
 
-/* Gives every tensor of the optimizer's file a destination: averages in the flat parameters, the
- * others in memory that is freed again. */
+/* Sets a destination for every tensor of the optimizer's file: the flat parameters for averages,
+ * and temporary memory for all others. */
 static tutti_status list_averages(tti_predictor *p, const tti_ckpt *ckpt, tti_arena *arena,
                                   tti_ckpt_tensor *tensors, size_t n) {
     int n_found = 0;
@@ -154,7 +155,7 @@ static tutti_status make_instance(const tti_predictor *p, use_compute_thread *co
     return tti_instance_create(&desc, &compute_thread->instance);
 }
 
-/* Samples are compared with those of all shards, where there is a test split. */
+/* True if samples of all shards are compared, which needs a test split. */
 static bool compares(const tti_predictor *p, const tti_blueprint_use *use) {
     return p->b->compares_samples && !p->one_row && (use->reads_test || use->like);
 }
@@ -210,14 +211,14 @@ static tutti_status open_one(const opening *o, tti_predictor **out) {
     return TUTTI_OK;
 }
 
-/* Whether the caller, not the job of the run, gave this key. */
+/* True if the caller, not the job of the run, set this key. */
 static bool is_given(const tutti_job *job, const char *key) {
     const char *source = tti_job_option_state(job, key)->place.source;
     return tti_job_path(job) && source && strcmp(source, tti_job_path(job)) != 0;
 }
 
-/* Training determined how samples are read: another value would be ignored, so it is refused.  Only
- * a tokenizer may be added if the run has none. */
+/* Refuses keys that would be ignored, because training has determined how samples are read.  Only a
+ * tokenizer may be added if the run has none. */
 static tutti_status check_given(const tutti_job *job, const opening *o) {
     static const char *const keys[] = {
         "data.tokenizer",    "data.tokenizer_dir", "data.label",   "data.columns",
@@ -226,7 +227,7 @@ static tutti_status check_given(const tutti_job *job, const opening *o) {
         "data.mask_token"};
     size_t first = o->use.spec->tokenizer ? 0 : 2;
     size_t n =
-        o->use.reads_test ? 5 : TTI_COUNT(keys); /* opening the test split refuses the others */
+        o->use.reads_test ? 5 : TTI_COUNT(keys); /* opening the test split refuses the other keys */
     for (size_t i = first; i < n; i++) {
         if (is_given(job, keys[i]))
             return tti_fail(TUTTI_E_CONFIG,
@@ -242,8 +243,8 @@ static const char *name_in(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* The same file or folder; or one of the same name if that of the run is gone, because it was
- * moved. */
+/* True for the same file or folder, or one of the same name if that of the run does not exist any
+ * more, because it was moved. */
 static bool is_same_data(const char *own, const char *given) {
     char *a = realpath(own, NULL), *b = realpath(given, NULL);
     bool same = a && b ? strcmp(a, b) == 0 : strcmp(own, given) == 0;
@@ -253,8 +254,8 @@ static bool is_same_data(const char *own, const char *given) {
     return same;
 }
 
-/* Whether data.dir differs from the training data.  A given val_fraction selects test rows of it.
- */
+/* *out: data.dir differs from the training data.  If the caller sets val_fraction, it selects test
+ * rows of data.dir. */
 static tutti_status find_other_data(const tutti_job *job, bool *out) {
     tutti_job *own;
     *out = false;
@@ -280,7 +281,7 @@ static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
     if (st == TUTTI_OK) st = check_given(job, o);
     if (st == TUTTI_OK && o->use.reads_test) st = find_other_data(job, &o->use.is_other_data);
     if (o->use.is_other_data &&
-        !is_given(job, "data.n_test")) /* its value was for the run's own data */
+        !is_given(job, "data.n_test")) /* the value in the job was for the run's own data */
         tti_options_put(tti_job_options(job), "data.n_test", "0", "data.dir");
     if (st == TUTTI_OK) st = open_one(o, out);
     tti_data_spec_release(o->use.spec);
@@ -342,7 +343,7 @@ static void feed(tti_predictor *p, tti_instance *instance, const tti_shard_data 
     if (in->loss_scale >= 0) tti_instance_set_input(instance, in->loss_scale, &one);
 }
 
-/* Steps of the program that compute threads run, for every shard. */
+/* A range of program steps that compute threads run for every shard. */
 typedef struct stretch {
     tti_predictor *p;
     int first, last;
@@ -370,7 +371,7 @@ static void run_compute_thread(int thread, void *arg) {
     for (int i = thread; i < at->p->n_shards; i += at->p->n_compute_threads) run_one(at, i);
 }
 
-/* One value of all shards, as in a worker that has all of them (exec/worker/sync.c). */
+/* Joins one value of all shards, as a worker with all shards does (exec/worker/sync.c). */
 static tutti_status join_shards(const tti_predictor *p, int step) {
     const tti_node *node = p->b->plan->eval.steps[step];
     const tti_join_size size = tti_join_size_of(node);
@@ -440,7 +441,7 @@ static tutti_status load_test(const tti_blueprint *b, tti_loader **out) {
                              out);
 }
 
-/* As many shards at a time as there are instances of the program. */
+/* Runs a batch, as many shards at a time as there are instances of the program. */
 static tutti_status run_batch(tti_predictor *p, const tti_batch *batch, tti_predicted_fn take,
                               void *user) {
     int64_t index = batch->step * p->b->config.train.batch;

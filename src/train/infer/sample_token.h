@@ -1,5 +1,5 @@
-/* sample_token.h - chooses the next token from logits: temperature, top-k, top-p, one keyed draw.
- */
+/* sample_token.h - samples the next token from logits with temperature, top-k and top-p, by one
+ * keyed draw. */
 #ifndef TTI_TRAIN_SAMPLE_TOKEN_H
 #define TTI_TRAIN_SAMPLE_TOKEN_H
 

@@ -7,8 +7,8 @@
 #include "train/infer/metric_set.h"
 #include "tutti/eval.h"
 
-/* With more targets, errors are not measured per target, because each costs a pass over the test
- * split. */
+/* Maximum number of targets whose errors are measured separately, because each costs a pass over
+ * the test split. */
 enum { TTI_EVALUATED_TARGETS = 16 };
 
 /* Sums over the test split.  A regression with at most TTI_EVALUATED_TARGETS targets also has the
@@ -16,14 +16,14 @@ enum { TTI_EVALUATED_TARGETS = 16 };
 typedef struct tti_eval_sums {
     tti_step_result all; /* loss_sum, count (of labels or values), correct (objective.h) */
     int64_t n_rows;
-    tti_metric_set
-        *metrics; /* owned by the caller that runs the evaluation; NULL: there are none */
+    tti_metric_set *metrics; /* owned by the caller that runs the evaluation; NULL: no metrics */
     double squares[TTI_EVALUATED_TARGETS], sizes[TTI_EVALUATED_TARGETS];
 } tti_eval_sums;
 
-/* From sums over n_rows rows of the test split, in standard deviations of each target: squares and
- * sizes of its errors, [targets] each.  Sets rmse, mae and r2 of each[targets] in the target's unit
- * and *mean to the means over the targets; r2 is NAN where it is undefined. */
+/* Computes errors from sums over n_rows rows of the test split: squares and sizes (absolute values)
+ * of the errors, [targets] each, in standard deviations of the target.  Sets rmse, mae and r2 of
+ * each[targets] in the target's unit, and *mean to the means over the targets. r2 is NAN if it is
+ * undefined. */
 TUTTI_NODISCARD tutti_status tti_value_errors(const tutti_dataset *test, double n_rows,
                                               const double *squares, const double *sizes,
                                               tutti_value_result *each, tutti_value_result *mean);

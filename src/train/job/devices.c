@@ -84,7 +84,7 @@ static tutti_status read_list(const char *text, int n_there, tti_devices *d) {
 int tti_devices_listed(const char *text) {
     tti_devices list = {0};
     if (read_list(text, 0, &list) == TUTTI_OK) return list.mixed ? 0 : list.n;
-    tti_clear_error(); /* the list is a word such as gpu */
+    tti_clear_error(); /* not a list of numbers but a word such as gpu */
     return 0;
 }
 
@@ -133,12 +133,12 @@ static tutti_status check_there(const tti_devices *d, int n_there) {
     return TUTTI_OK;
 }
 
-/* Whether workers divide the model. */
+/* True if workers divide the model. */
 static bool is_divided(const tti_job_config *config) {
     return config->parallel.tensor * config->parallel.pipeline > 1;
 }
 
-/* Whether workers are on devices and on the host. */
+/* Finds the places of a mixed run: some workers on devices, some on the host. */
 static tutti_status find_mixture(const char *text, int n_there, tti_devices *found) {
     TTI_TRY(read_list(text, n_there, found));
     for (int i = 0; i < found->n; i++)
@@ -205,13 +205,14 @@ static bool differ(const tti_devices *d) {
     return found;
 }
 
-/* Whether workers wait for each other in every step and add their gradients. */
+/* True if workers wait for each other in every step and add their gradients. */
 static bool adds_all(const tti_job_config *c) {
     return strcmp(c->parallel.sync, "all-reduce") == 0 ||
            (tti_job_has_server(c) && c->parallel.staleness == 0 && c->parallel.backup_workers == 0);
 }
 
-/* With parallel.load_weights=auto, GPUs of different kinds get shards by their speed. */
+/* With parallel.load_weights=auto, GPUs of different kinds get shards according to their
+ * throughput. */
 static void resolve_shares(tutti_job *job, const tti_devices *d) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(&job->config);
     bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
@@ -221,7 +222,7 @@ static void resolve_shares(tutti_job *job, const tti_devices *d) {
                     d->mixed ? "auto, GPUs and the host" : "auto, GPUs of different kinds");
 }
 
-/* Checks that the host can keep the optimizer state of devices.  On CPUs it always does. */
+/* Checks that the host can keep the optimizer state of devices (parallel.offload). */
 static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
     if (strcmp(job->config.parallel.offload, "none") == 0 || found->n == 0) return TUTTI_OK;
     if (job->config.parallel.zero > 1)
@@ -242,7 +243,7 @@ static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
     return TUTTI_OK;
 }
 
-/* Fewer workers than GPUs are allowed with gpu, which stands for all of them. */
+/* Refuses a mixed run with so few workers that all would be on GPUs, or all on the host. */
 static tutti_status check_workers(const tti_job_config *config, const tti_devices *d) {
     int n = 0, workers = (int)config->parallel.workers;
     while (d->mixed && n < d->n && (d->index[n] == TTI_ON_HOST) == (d->index[0] == TTI_ON_HOST))

@@ -6,8 +6,7 @@
 #include "backend/backend.h"
 #include "train/job/job.h"
 
-/* Devices of one machine, which its slots bound, however many workers a job has: 8 GPUs as 7
- * instances (MIG) each are 56. */
+/* Maximum number of devices of one machine: 8 GPUs with 7 instances (MIG) each are 56. */
 enum { TTI_MAX_DEVICES = 64 };
 
 /* Index that stands for the host's cores. */
@@ -44,10 +43,10 @@ tutti_status tti_devices_check(const tti_job_config *config);
 
 /* The devices of parallel.devices on this machine: "cpu", "gpu" (all), a list of numbers, a list
  * with cpu in it, or "auto": devices if there are any and the job uses nothing that only the host
- * supports.  TUTTI_E_CONFIG says what is missing and why. */
+ * supports.  The message of TUTTI_E_CONFIG names what is missing and why. */
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out);
 
-/* Whether a machine has more workers (n_here) than devices (n_devices). */
+/* True if a machine has more workers (n_here) than devices (n_devices). */
 bool tti_devices_are_shared(const tti_devices *devices, int n_here, int n_devices);
 
 /* TUTTI_E_CONFIG if a machine has more workers than devices and parallel.share_devices is false. */

@@ -1,7 +1,7 @@
 /* job.c - a job: the schema table bound to a config struct, and values derived from others.
  *
- * The keys are in job_schema.c, the rules between keys in job_conflicts.c; reading, messages and
- * printing are the option engine's (base/options/option.h).  Conflicts are found at each check and
+ * The keys are in job_schema.c, the rules between keys in job_conflicts.c; the option engine reads,
+ * prints and writes messages (base/options/option.h).  Conflicts are found at each check and
  * discarded afterwards, so that a later assignment can still resolve them. */
 #include <errno.h>
 #include <inttypes.h>
@@ -85,7 +85,7 @@ tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
     return tti_options_load(&job->options, text, n_bytes, source);
 }
 
-/* Whether the file is in a run folder. */
+/* True if the file is in a run folder. */
 static bool lies_in_run(const char *path) {
     static const char *const written[] = {"metrics.jsonl", "checkpoints"};
     const char *slash = strrchr(path, '/');
@@ -137,7 +137,7 @@ void tutti_job_allow_plugin(tutti_job *job) {
 
 tutti_status tti_job_check_plugin(const tutti_job *job) {
     const tti_option_state *state = tti_options_state(&job->options, "model.plugin");
-    bool is_of_file = state->place.line > 0; /* else the caller gave it */
+    bool is_of_file = state->place.line > 0; /* else the caller set it */
     if (!job->is_of_run || job->allows_plugin || !is_of_file) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "model.plugin: the run folder names the code %s, which would run with your "
@@ -174,7 +174,7 @@ void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
     job->model_user = user;
 }
 
-/* Samples x with y, unless data.fields names fields. */
+/* True for samples with fields: all samples except plain x with y. */
 static bool are_fields(const tutti_samples *s) {
     if (s->n_fields != 2) return true;
     bool has_x = strcmp(s->fields[0].name, "x") == 0 || strcmp(s->fields[1].name, "x") == 0;
@@ -270,13 +270,12 @@ static bool is_on_host(const tti_job_config *c) {
     return strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
 }
 
-/* auto never chooses more workers or shards for cores: results follow the number of shards, and
- * must not change with each larger machine. */
+/* The largest number of workers and shards that auto chooses from the number of cores.  Results
+ * depend on the number of shards and should not differ between large machines. */
 enum { MOST_AUTO = 64 };
 
-/* One worker per core, or fewer for a batch that is too small to give each one a shard.  If the
- * model is divided, as many replicas as cores allow, at least one.
- */
+/* Chooses one worker per core, or fewer if the batch is too small to give each one a shard.  If the
+ * model is divided, chooses as many replicas as the cores allow, at least one. */
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1 || take_given_workers(job)) return;
@@ -291,10 +290,10 @@ static void resolve_workers(tutti_job *job, int n_cores) {
     put_int(job, "parallel.workers", workers, origin);
 }
 
-/* A worker on the host computes as many shards in parallel as it has cores, so one shard per core
- * costs nothing, and the result is the same for any number of workers up to that.  A device
- * computes its shards one after the other, so it gets one per worker
- * (docs/adr/0007-default-shards.md). */
+/* The number of shards.  A worker on the host computes as many shards in parallel as it has cores,
+ * so one shard per core costs nothing, and the result is the same for any number of workers up to
+ * the number of shards.  A device computes its shards one after the other, so there is one per
+ * worker (docs/adr/0007-default-shards.md). */
 static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
     int64_t each = tti_job_workers_of_model(c);
     int64_t copies = TTI_MAX(tti_job_most_workers(c) / each, 1);
@@ -304,8 +303,8 @@ static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
     return shards;
 }
 
-/* Stages wait for each other at both ends of a step; with more shards the waits are a smaller part
- * of it. */
+/* The number of shards for a pipeline.  Stages wait for each other at both ends of a step; with
+ * more shards the waits are a smaller part of the step. */
 static int64_t shards_for_stages(const tti_job_config *c, int64_t at_least) {
     int64_t shards = at_least;
     while (shards < 2 * c->parallel.pipeline * at_least && 2 * shards <= c->train.batch)
@@ -341,7 +340,7 @@ static void put_auto(tutti_job *job, const char *key, double now, double value,
     tti_options_put(&job->options, key, tti_format_double(text, value), origin);
 }
 
-/* Sets the usual values of each optimizer and schedule that the job leaves at auto. */
+/* Sets the default values of the optimizer and the schedule for keys at auto. */
 static void resolve_habits(tutti_job *job) {
     const tti_job_config *c = &job->config;
     const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
@@ -384,7 +383,8 @@ tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     return tutti_job_check(job); /* the number of workers may cause conflicts */
 }
 
-/* The value keeps its origin in the job, because messages refer to it. */
+/* Makes a path absolute.  The key keeps its origin in the job file, because messages refer to
+ * it. */
 static tutti_status make_absolute(const char *key, const char *here, char path[TTI_TEXT_MAX]) {
     char full[PATH_MAX + TTI_TEXT_MAX];
     if (!path[0] || path[0] == '/') return TUTTI_OK;
@@ -431,7 +431,7 @@ const char *tutti_job_get(tutti_job *job, const char *key) {
     return job && key ? tti_options_get(&job->options, key) : NULL;
 }
 
-/* Hands the text over to the caller; NULL when out of memory. */
+/* Passes ownership of the text to the caller; NULL if out of memory. */
 static char *take_text(tti_str *str) {
     if (!str->failed) return str->text;
     tti_str_free(str);

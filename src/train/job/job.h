@@ -1,7 +1,7 @@
 /* job.h - a job as the trainer sees it: every value of the schema table, typed.
  *
  * The schema table (job_schema.c) gives each key its type, default, range and help.  Parser,
- * overrides, `config show`, JSON schema and reference page are made from that table. */
+ * overrides, `config show`, JSON schema and reference page are generated from that table. */
 #ifndef TTI_TRAIN_JOB_H
 #define TTI_TRAIN_JOB_H
 
@@ -13,27 +13,27 @@ enum {
     TTI_NO_LOSS_SCALE = -3  /* "none" for train.loss_scale */
 };
 
-enum { TTI_MAX_WORKERS = 65536 }; /* that a job can name; run_limits.h has those of a run */
+enum { TTI_MAX_WORKERS = 65536 }; /* maximum in a job file; run_limits.h has the limits of a run */
 
 /* Text fields are NUL-terminated.  -1, -2, ... stand for the words of the schema, -1 for "auto". */
 typedef struct tti_job_config {
     struct {
-        char name[TTI_TEXT_MAX];       /* a row of models/model_table.c */
-        char plugin[TTI_TEXT_MAX];     /* a shared object with the model instead; "": none */
-        char file[TTI_TEXT_MAX];       /* a model that another framework exported; "": none */
-        char inputs[TTI_TEXT_MAX];     /* of file: "INPUT=FIELD, ..."; "": by name */
-        char loss[TTI_TEXT_MAX];       /* of file: the output that is it: auto, none or a number */
-        char metrics[TTI_TEXT_MAX];    /* of file: "NAME=OUTPUT, NAME=SUM/COUNT"; "": none */
-        tti_int_list hidden;           /* mlp: widths of the hidden layers */
-        double dropout;                /* probability, for models that have dropout */
-        double drop_path;              /* probability, for models that have stochastic depth */
-        char stem[TTI_TEXT_MAX];       /* imagenet | cifar */
-        double width_multiplier;       /* factor of channels, for models that have it */
-        bool batch_norm;               /* vgg */
-        bool zero_init_residual;       /* resnet, regnet */
-        int64_t patch;                 /* vit; 0: the model's default */
-        tti_int_list depths;           /* convnext, swin: blocks of each stage; empty: from size */
-        int64_t window;                /* swin; 0: the model's default */
+        char name[TTI_TEXT_MAX];    /* a row of models/model_table.c */
+        char plugin[TTI_TEXT_MAX];  /* a shared object with the model instead; "": none */
+        char file[TTI_TEXT_MAX];    /* a model that another framework exported; "": none */
+        char inputs[TTI_TEXT_MAX];  /* for file: "INPUT=FIELD, ..."; "": by name */
+        char loss[TTI_TEXT_MAX];    /* for file: the output with the loss: auto, none or a number */
+        char metrics[TTI_TEXT_MAX]; /* for file: "NAME=OUTPUT, NAME=SUM/COUNT"; "": none */
+        tti_int_list hidden;        /* mlp: widths of the hidden layers */
+        double dropout;             /* probability, for models that have dropout */
+        double drop_path;           /* probability, for models that have stochastic depth */
+        char stem[TTI_TEXT_MAX];    /* imagenet | cifar */
+        double width_multiplier;    /* factor of channels, for models that have it */
+        bool batch_norm;            /* vgg */
+        bool zero_init_residual;    /* resnet, regnet */
+        int64_t patch;              /* vit; 0: the model's default */
+        tti_int_list depths;        /* convnext, swin: blocks of each stage; empty: from size */
+        int64_t window;             /* swin; 0: the model's default */
         char upsample[TTI_TEXT_MAX];   /* unet: transposed | bilinear */
         char size[TTI_TEXT_MAX];       /* "auto", "none", or a row of the model's table */
         int64_t layers, heads, width;  /* 0: from size */
@@ -44,9 +44,10 @@ typedef struct tti_job_config {
         char activation[TTI_TEXT_MAX]; /* gpt2, bert: auto | none | gelu | ...: tutti/models.h */
         double norm_eps;               /* gpt2, bert: 0: the model's default */
         int64_t mlp_width;             /* gpt2, bert: 0: 4 x width */
-        char attention_scaled[TTI_TEXT_MAX]; /* auto | yes | no: by 1 / sqrt(width of a head) */
+        char attention_scaled[TTI_TEXT_MAX]; /* auto | yes | no: scales scores by 1 / sqrt(head
+                                                width) */
         char
-            attention_by_layer[TTI_TEXT_MAX]; /* auto | yes | no: also by 1 / number of the layer */
+            attention_by_layer[TTI_TEXT_MAX]; /* auto | yes | no: also scales by 1 / layer number */
         char tied[TTI_TEXT_MAX];              /* gpt2, bert: auto | yes | no */
         int64_t segments;                     /* bert: 0: 2 */
         char init[TTI_TEXT_MAX];              /* folder or file of initial weights; "": none */
@@ -83,8 +84,8 @@ typedef struct tti_job_config {
         int64_t threads;         /* loader threads per worker */
         int64_t prefetch;        /* batches loaded in advance, >= 1 */
         char resident[TTI_TEXT_MAX]; /* auto | yes | no: the samples stay on the device */
-        const tutti_samples *samples[TUTTI_N_SPLITS]; /* of the program; borrowed from the job;
-                                                         NULL: files */
+        const tutti_samples
+            *samples[TUTTI_N_SPLITS]; /* samples in memory; borrowed from the job; NULL: files */
     } data;
     struct {
         int64_t batch;  /* global batch over all workers */
@@ -152,7 +153,7 @@ typedef struct tti_job_config {
         bool sync_batch_norm;            /* statistics of batch norm over the global batch */
         char algorithm[TTI_TEXT_MAX];    /* auto | ring | tree | direct */
         double bucket_mb;                /* MiB of gradients per bucket; -1: auto */
-        char wire[TTI_TEXT_MAX];         /* auto | f32 | bf16: gradients as they travel */
+        char wire[TTI_TEXT_MAX];         /* auto | f32 | bf16: dtype of gradients in messages */
         char compress[TTI_TEXT_MAX];     /* none | bf16 (deprecated) | f16 | topk | powersgd */
         double topk;                     /* topk: fraction of each gradient matrix that is sent */
         int64_t rank;                    /* powersgd: rank of the approximation */
@@ -171,14 +172,14 @@ typedef struct tti_job_config {
         int64_t pipeline;          /* pipeline stages */
         int64_t pipeline_chunks;   /* chunks per stage */
         char copies[TTI_TEXT_MAX]; /* copies of the parameters among threads: one | each */
-        int64_t zero; /* partitioned: 1: state; 2: also gradients; 3: also parameters */
+        int64_t zero; /* ZeRO stage; partitions 1: state; 2: also gradients; 3: also parameters */
         char offload[TTI_TEXT_MAX]; /* moved from devices to their host: none | optimizer */
-        int64_t min_workers; /* an elastic run continues with so many; 0: it is not elastic */
+        int64_t min_workers; /* an elastic run continues with at least this many; 0: not elastic */
         int64_t max_workers; /* of an elastic run; 0: workers */
-        bool mirror;         /* elastic, with zero: partitions outlive their worker */
+        bool mirror;         /* elastic, with zero: partitions survive the loss of their worker */
         char hostfile[TTI_TEXT_MAX];      /* watched for the number of workers; "": none */
         int64_t spares;                   /* processes that wait for the place of a lost worker */
-        int64_t verify_every;             /* steps; a shard is computed twice, compared; 0: never */
+        int64_t verify_every;             /* steps between verifications of a shard; 0: never */
         char on_corruption[TTI_TEXT_MAX]; /* stop | exclude */
         int64_t timeout_ms;               /* longest wait for a peer */
         int64_t phase_timeout_ms;   /* longest wait for a peer that saves, loads or evaluates */
@@ -206,13 +207,14 @@ struct tutti_job {
     tutti_samples *samples[TUTTI_N_SPLITS]; /* owned; NULL: files */
     char *path;                             /* path of the job file, owned; NULL: none */
     bool is_of_run;                         /* the file is in a run folder */
-    bool allows_plugin;                     /* even if a run folder names the plugin */
+    bool allows_plugin;                     /* loads model.plugin even if a run folder names it */
 };
 
 /* The schema: every key of a job file, in the order of the reference page. */
 extern const tti_option_table tti_job_table;
 
-/* Its values; its options, to change some for a while; the option of a key, NULL: no such key. */
+/* The values of a job; its options, which the caller may change temporarily; the option of a key,
+ * NULL: no such key. */
 const tti_job_config *tti_job_config_of(const tutti_job *job);
 tti_options *tti_job_options(tutti_job *job);
 const tti_option_state *tti_job_option_state(const tutti_job *job, const char *key);
@@ -220,7 +222,7 @@ const tti_option_state *tti_job_option_state(const tutti_job *job, const char *k
 /* The path of the job file, owned by the job; NULL: there is none. */
 const char *tti_job_path(const tutti_job *job);
 
-/* Whether a function of the caller builds the model, instead of the one of model.name. */
+/* True if a function of the caller builds the model, instead of the built-in one of model.name. */
 bool tti_job_has_model_fn(const tutti_job *job);
 
 /* TUTTI_E_CONFIG if model.plugin comes from a run folder and the caller has not allowed it. */
@@ -233,34 +235,34 @@ tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
 /* An independent copy; *out is owned by the caller, NULL on failure. */
 tutti_status tti_job_copy(const tutti_job *job, tutti_job **out);
 
-/* Whether a parameter server adds the gradients. */
+/* True if a parameter server adds the gradients. */
 bool tti_job_has_server(const tti_job_config *config);
 /* True if each gradient is applied when it arrives: workers do not wait for each other. */
 bool tti_job_is_async(const tti_job_config *config);
 
-/* Whether the job uses local SGD: workers update their own parameters and average them
+/* True if the job uses local SGD: workers update their own parameters and average them
  * periodically. */
 bool tti_job_is_local(const tti_job_config *config);
 
-/* Whether the bits must not depend on the number of workers (parallel.mode=exact). */
+/* True if the bits must not depend on the number of workers (parallel.mode=exact). */
 bool tti_job_is_exact(const tti_job_config *config);
 
-/* The dtype of gradients that travel between workers, by parallel.wire and parallel.compress: f32,
- * bf16, or in fast mode f16. */
+/* The dtype of gradients in messages between workers, from parallel.wire and parallel.compress:
+ * f32, bf16, or in fast mode f16. */
 tutti_dtype tti_job_wire(const tti_job_config *config);
 
 /* The built-in model of the job; NULL: the model is that of model.plugin or model.file, or the name
  * is unknown.  Ignores a model that the caller has set. */
 const struct tutti_model *tti_job_model(const tti_job_config *config);
 
-/* Whether model.size is a size, and not auto or none. */
+/* True if model.size is a size, and not auto or none. */
 bool tti_job_names_size(const tti_job_config *config);
 
-/* Whether parallel.backend names a backend of the host instead of the fastest for parallel.devices.
- */
+/* True if parallel.backend names a backend of the host instead of the fastest one for
+ * parallel.devices. */
 bool tti_job_names_backend(const tti_job_config *config);
 
-/* Whether samples are images, which are augmented and normalised by channel. */
+/* True if samples are images, which are augmented and normalised by channel. */
 bool tti_job_has_images(const tti_job_config *config);
 
 /* Sets parallel.data back to auto if a run wrote it into its job file, because the number of
@@ -277,8 +279,8 @@ bool tti_job_key_applies(const char *key, const void *job);
  * devices; NULL: none. */
 const char *tti_job_ends_on_host(const tti_job_config *config);
 
-/* Whether workers on devices that divide the model communicate through the host, with this many
- * replicas: the same rule as in exec/device/device.c. */
+/* True if workers on devices that divide the model communicate through the host, for n_copies
+ * replicas.  The same rule as in exec/device/device.c. */
 bool tti_job_is_host_staged(const tti_job_config *config, int n_copies);
 
 /* Number of workers that the job sets: parallel.workers, or from parallel.data, or from the weights
@@ -288,7 +290,7 @@ int64_t tti_job_given_workers(const tti_job_config *config);
 /* Number of workers that hold one replica of the model together. */
 int64_t tti_job_workers_of_model(const tti_job_config *config);
 
-/* Least and most workers of an elastic run: whole replicas. */
+/* The minimum and maximum number of workers of an elastic run, both multiples of a replica. */
 int64_t tti_job_least_workers(const tti_job_config *config);
 int64_t tti_job_most_workers(const tti_job_config *config);
 

@@ -1,4 +1,4 @@
-/* job_config.c - questions about the values of a job. */
+/* job_config.c - predicates and derived values of a job's keys. */
 #include <string.h>
 
 #include "train/job/job.h"

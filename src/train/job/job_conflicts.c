@@ -1,4 +1,4 @@
-/* job_conflicts.c - rules that concern more than one key of a job; those of parallelism are in
+/* job_conflicts.c - rules that concern more than one key of a job; rules of parallelism are in
  * job_parallel_rules.c.
  *
  * A rule names the keys that it reads.  It is skipped if one of them was refused already, so that
@@ -37,7 +37,7 @@ static void find_bad_augment(const tti_job_config *c, char why[TTI_WHY]) {
     bool known = tti_job_has_images(c);
     tti_augment augment;
     if (tti_augment_parse(c->data.augment, &(tti_augment){0}, &augment) != TUTTI_OK) {
-        const char *colon = strchr(tutti_last_error(), ' '); /* after the key */
+        const char *colon = strchr(tutti_last_error(), ' '); /* the text after the key */
         snprintf(why, TTI_WHY, "%s", colon ? colon + 1 : tutti_last_error());
     } else if (!known && *c->data.augment && !is(c->data.augment, "auto") &&
                !is(c->data.augment, "none")) {
@@ -67,7 +67,8 @@ static void find_lost_mask_token(const tti_job_config *c, char why[TTI_WHY]) {
                  c->data.mask_prob);
 }
 
-/* Masking needs text, and a model that attends to both sides of a token and predicts it. */
+/* Refuses masking without text, or without a model that attends to both sides of a token and
+ * predicts it. */
 static void find_lost_masks(const tti_job_config *c, char why[TTI_WHY]) {
     bool own = *c->model.plugin || *c->model.file;
     if (c->data.mask_prob > 0 && !is_language(c))
@@ -95,7 +96,7 @@ static void find_two_models(const tti_job_config *c, char why[TTI_WHY]) {
                  "the model comes from model.file or from model.plugin, not from both");
 }
 
-/* For a model with a choice of sizes, a missing size is not a conflict. */
+/* Refuses model.size=none for models with named sizes, unless layers, heads and width are given. */
 static void find_missing_size(const tti_job_config *c, char why[TTI_WHY]) {
     const tutti_model *model = tti_job_model(c);
     bool is_said = c->model.layers > 0 && c->model.width > 0 &&
@@ -281,7 +282,8 @@ static const tti_job_rule rules[] = {
     {{"train.recompute"}, find_bad_recompute},
 };
 
-/* Looks up the keys only if the rule is broken: the planner checks a job for every layout. */
+/* Applies a rule.  Looks up the keys only if the rule is broken, because the planner checks a job
+ * for every layout. */
 static void apply(const tti_job_rule *r, tutti_job *job) {
     char why[TTI_WHY] = "";
     const char *place = NULL;
@@ -300,7 +302,7 @@ void tti_job_apply_rules(const tti_job_rule *of, size_t n, tutti_job *job) {
     for (size_t i = 0; i < n; i++) apply(&of[i], job);
 }
 
-/* A model file describes its model completely. */
+/* True for keys of built-in models, which a model file does not use. */
 static bool is_of_built_in(const char *key) {
     static const char *const others[] = {"model.file",       "model.plugin", "model.init",
                                          "model.inputs",     "model.loss",   "model.metrics",
@@ -310,7 +312,7 @@ static bool is_of_built_in(const char *key) {
     return is;
 }
 
-/* Plugins and callbacks read the sizes, but not the name. */
+/* Plugins and models of the caller use the size keys, but not model.name. */
 bool tti_job_key_applies(const char *key, const void *user) {
     const tutti_job *job = user;
     bool is_other = job->model_fn || *job->config.model.plugin || *job->config.model.file;
@@ -320,8 +322,8 @@ bool tti_job_key_applies(const char *key, const void *user) {
     return !(is_other && unread && is_default);
 }
 
-/* The job file of a run of an older version has all keys, so only keys that the user set are
- * refused. */
+/* Refuses keys without effect for model.file.  Only keys that the user set, because job files of
+ * runs of older versions contain all keys. */
 static void find_keys_beside_file(tutti_job *job) {
     if (!*job->config.model.file || job->is_of_run) return;
     for (size_t i = 0; i < tti_job_table.n_rows; i++) {

@@ -26,7 +26,7 @@ const char *tti_job_tokenizer(const tti_job_config *c) {
     return strcmp(c->data.tokenizer, "none") == 0 ? NULL : c->data.tokenizer;
 }
 
-/* Run folders have an absolute path there. */
+/* Accepts the suffix, because a run folder stores data.dir as an absolute path. */
 tutti_status tti_job_check_samples(const tti_job_config *c) {
     static const char suffix[] = "/" TTI_MEMORY_DIR;
     size_t n = strlen(c->data.dir), n_suffix = sizeof suffix - 1;

@@ -19,13 +19,12 @@ const char *tti_job_tokenizer(const tti_job_config *config);
  * train.loss. */
 const char *tti_job_target(const tti_job_config *config);
 
-/* The field with the target of train.loss: data.label, or that of the label columns of a table; "":
- * the usual one (tti_field_find_target). */
+/* The field with the target of train.loss: data.label, or the field of a table's label columns; "":
+ * the default one (tti_field_find_target). */
 const char *tti_job_target_field(const tti_job_config *config);
 
-/* Describes a split of the job's data set. spec: that of the training split when describing the
- * test split, else NULL. Borrows spec and texts of config.
- */
+/* Describes a split of the job's data set. spec: the specification of the training split when
+ * describing the test split, else NULL.  Borrows spec and texts of config. */
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *config, tutti_data_split split,
                                         const tti_data_spec *spec);
 

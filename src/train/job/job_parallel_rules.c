@@ -1,5 +1,5 @@
-/* job_parallel_rules.c - rules between keys of parallelism: the mesh, shards, compression,
- * parameter servers, local SGD, and GPUs and the host in one run. */
+/* job_parallel_rules.c - rules between keys of parallelism: mesh, shards, compression, parameter
+ * servers, local SGD, and mixed runs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,8 +73,8 @@ static void find_other_copies(const tti_job_config *c, char why[TTI_WHY]) {
                  data * each, workers);
 }
 
-/* With several chunks, shards pass the stages in groups as large as the number of stages.  An
- * asynchronous worker computes all shards of a batch. */
+/* Checks pipeline chunks.  With several chunks, shards pass the stages in groups as large as the
+ * number of stages.  An asynchronous worker computes all shards of a batch. */
 static void find_odd_chunks(const tti_job_config *c, char why[TTI_WHY]) {
     int64_t workers = tti_job_is_async(c) ? 1 : workers_of_batch(c), stages = c->parallel.pipeline;
     int64_t shards = c->parallel.shards, n = workers > 0 ? shards / workers : 0;
@@ -131,7 +131,8 @@ static void find_odd_load_weights(const tti_job_config *c, char why[TTI_WHY]) {
                  TTI_MAX_WORKERS);
 }
 
-/* Why workers that do not wait for each other have equal numbers of shards; NULL: they wait. */
+/* Returns why workers that do not wait for each other must have equal numbers of shards; NULL: they
+ * wait. */
 static const char *equal_by_server(const tti_job_config *c) {
     if (tti_job_is_async(c))
         return "an asynchronous worker computes all shards of a batch, and a fast one already "
@@ -142,7 +143,8 @@ static const char *equal_by_server(const tti_job_config *c) {
     return NULL;
 }
 
-/* Refuses workers that divide the batch in another way, and weights that cannot be applied. */
+/* Refuses parallel.load_weights if workers do not share each batch by shards, or if the weights
+ * cannot be applied. */
 static void find_lost_shares(const tti_job_config *c, char why[TTI_WHY]) {
     tti_load_weights_kind kind = tti_load_weights_kind_of(c);
     if (kind == TTI_LOAD_WEIGHTS_AUTO || kind == TTI_LOAD_WEIGHTS_EQUAL) return;
@@ -189,7 +191,7 @@ static void find_ring_in_exact(const tti_job_config *c, char why[TTI_WHY]) {
              "not allow; give direct, tree or auto, or parallel.mode=fast");
 }
 
-/* parallel.compress without bf16, which is the former name of parallel.wire=bf16. */
+/* True if parallel.compress is set, except to bf16, the deprecated name of parallel.wire=bf16. */
 static bool compresses(const tti_job_config *c) {
     return !is(c->parallel.compress, "none") && !is(c->parallel.compress, "bf16");
 }
@@ -270,7 +272,7 @@ static void find_lost_restarts(const tti_job_config *c, char why[TTI_WHY]) {
              "parallel.place=processes");
 }
 
-/* Whether workers do not wait for all others in each step. */
+/* True if workers do not wait for all others in each step. */
 static bool is_loose(const tti_job_config *c) {
     return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
 }
@@ -283,7 +285,8 @@ static void find_rigid_threads(const tti_job_config *c, char why[TTI_WHY]) {
     if (c->parallel.min_workers == 0 || is(c->parallel.place, "processes")) return;
     if (c->parallel.spares > 0)
         say_elastic_needs("processes for its spares: give parallel.place=processes", why);
-    else if (tti_job_has_server(c) && !is_divided(c)) /* else the first workers are the servers */
+    else if (tti_job_has_server(c) &&
+             !is_divided(c)) /* in other jobs the first workers are the servers */
         say_elastic_needs("processes for its servers: give parallel.place=processes", why);
 }
 
@@ -302,7 +305,7 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
         snprintf(why, TTI_WHY, "is more than parallel.workers=%" PRId64, c->parallel.workers);
 }
 
-/* Limits of the number of workers, which only elastic runs have. */
+/* Checks the limits of the number of workers, which only elastic runs have. */
 static void find_odd_limits(const tti_job_config *c, char why[TTI_WHY]) {
     int64_t each = tti_job_workers_of_model(c), shards = c->parallel.shards;
     int64_t most = c->parallel.max_workers, n_copies = most / each;
@@ -399,7 +402,8 @@ static void find_async_in_exact(const tti_job_config *c, char why[TTI_WHY]) {
              "does not allow; give parallel.mode=fast, or parallel.staleness=0");
 }
 
-/* The servers are the first worker processes; with a divided model, the first ones of each part. */
+/* Checks parallel.servers: the servers are the first worker processes; with a divided model, the
+ * first ones of each part. */
 static void find_server_elsewhere(const tti_job_config *c, char why[TTI_WHY]) {
     int64_t copies = workers_of_batch(c);
     if (!tti_job_has_server(c) || copies < 1 || c->parallel.servers <= copies) return;
@@ -415,7 +419,7 @@ static void find_server_elsewhere(const tti_job_config *c, char why[TTI_WHY]) {
                  copies);
 }
 
-/* With asynchronous workers the first replica stores the model. */
+/* Checks asynchronous workers with a divided model, of which the first replica stores the model. */
 static void find_loose_parts(const tti_job_config *c, char why[TTI_WHY]) {
     if (!is_divided(c) || !is_loose(c) || c->parallel.servers == 1) return;
     snprintf(

@@ -7,7 +7,7 @@
 enum { TTI_RULE_KEYS = 9, TTI_WHY = 400 };
 
 typedef struct tti_job_rule {
-    const char *keys[TTI_RULE_KEYS]; /* that it reads */
+    const char *keys[TTI_RULE_KEYS]; /* keys that the rule reads */
     /* Writes the conflict and what to do instead to why, or leaves why empty. */
     void (*find)(const tti_job_config *c, char why[TTI_WHY]);
 } tti_job_rule;

@@ -1,8 +1,8 @@
 /* job_schema.c - every key of a job file: the one place to add one.
  *
- * A row and a field of tti_job_config (job.h) make a key: parser, overrides, messages, `tutti
- * config`, the JSON schema and docs/job.md follow from the row.  Rules between keys are in
- * job_conflicts.c. */
+ * A key consists of a row here and a field of tti_job_config (job.h).  Parser, overrides, messages,
+ * `tutti config`, the JSON schema and docs/job.md are generated from the row.  Rules between keys
+ * are in job_conflicts.c. */
 #include "data/data_spec.h"
 #include "exec/exec.h"
 #include "train/job/job.h"
@@ -13,10 +13,10 @@
 #define RANGE(low, high) .min = (low), .max = (high)
 #define AT_LEAST(low) .min = (low), .max = TTI_NO_LIMIT
 
-/* "|NAME" for a list of choices, whose first character is left out. */
+/* "|NAME" for a list of choices; the first character of the list is skipped. */
 #define OR_NAME(name) "|" #name
 
-/* Integers up to here are exact in a double, and so in JSON. */
+/* The largest integer that is exact in a double, and so in JSON. */
 #define EXACT_INT 9007199254740991.0
 
 static const tti_option_group groups[] = {

@@ -1,15 +1,15 @@
-/* job_where.c - adds the place in the job to an error that is found late.
+/* job_where.c - adds the position in the job file to errors that are found late.
  *
  * Conflicts with the model, the data or the machine are found by code that knows values but not
- * their places in the job file.  Their messages name the key, so the place is found here: that of
- * the first key in the first line of the message that the user has set.  Later failures of a run
- * also name keys, as advice; they get no place. */
+ * their positions in the job file.  Their messages name the key.  So this file takes the position
+ * of the first key in the first line of the message that the user has set.  Later failures of a run
+ * also name keys, as advice, but get no position. */
 #include <ctype.h>
 #include <string.h>
 
 #include "train/job/job.h"
 
-/* Whether the text between begin and end is a separate word, not part of a path. */
+/* True if the text between begin and end is a separate word, not part of a path. */
 static bool is_word(const char *text, const char *begin, const char *end) {
     bool is_first = begin == text || begin[-1] == ' ' || begin[-1] == '(';
     bool goes_on = isalnum((unsigned char)*end) || (*end && strchr("_-/", *end)) ||
@@ -42,13 +42,13 @@ static const tti_option_state *first_given(const tti_options *o, const char *tex
     return first;
 }
 
-/* Whether the status says that the job itself must be changed. */
+/* True for a status that means that the job itself must be changed. */
 static bool is_refusal(tutti_status st) {
     return st == TUTTI_E_CONFIG || st == TUTTI_E_INVALID || st == TUTTI_E_UNSUPPORTED ||
            st == TUTTI_E_DATA;
 }
 
-/* Whether the text already names a place. */
+/* True if the text already has a position. */
 static bool is_placed(const char *text) {
     return strncmp(text, "error: ", strlen("error: ")) == 0 || strstr(text, ": error: ");
 }

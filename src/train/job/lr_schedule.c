@@ -1,8 +1,8 @@
 /* lr_schedule.c - learning rate schedules: one short function and one row each.
  *
- * Formulas are those of torch.optim.lr_scheduler where it has the schedule, in closed form, so a
- * resumed run needs no history.  The curve begins after the warm-up, but epochs are counted from
- * the first step of the run, so reductions happen at the epochs that the job names. */
+ * Schedules that torch.optim.lr_scheduler also has use its formulas, in closed form, so a resumed
+ * run needs no history.  The curve begins after the warm-up, but epochs are counted from the first
+ * step of the run, so reductions happen at the epochs that the job names. */
 #include "train/job/lr_schedule.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static const double pi = 3.14159265358979323846;
 
 static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
 
-/* The number of steps of the curve, and the fraction of it that is done at step t. */
+/* The number of steps of the curve, and the fraction of the curve that is done at step t. */
 static int64_t curve_steps(const tti_lr_desc *d) {
     return TTI_MAX(d->n_steps - d->warmup_steps, 1);
 }
@@ -30,7 +30,7 @@ static int64_t count(const tti_lr_desc *d, int64_t t) {
     return d->by_steps ? t : t / TTI_MAX(d->steps_per_epoch, 1);
 }
 
-/* From high to low as p goes from 0 to 1. */
+/* Falls from high to low as p goes from 0 to 1. */
 static double anneal(const char *shape, double high, double low, double p) {
     if (is(shape, "linear")) return high + (low - high) * p;
     if (is(shape, "sqrt")) return high + (low - high) * sqrt(p);
@@ -47,7 +47,7 @@ static double cosine(const tti_lr_desc *d, int64_t t) {
     return anneal("cosine", d->lr, d->min_lr, done(d, t));
 }
 
-/* Between min_lr and lr (Smith 2017); a cycle counts from 0. */
+/* Cycles between min_lr and lr (Smith 2017); cycles are numbered from 0. */
 static double cyclic(const tti_lr_desc *d, int64_t t) {
     int64_t n = TTI_MAX(d->cycle_steps, 1), cycle = t / n;
     double x = (double)(t % n) / (double)n;
@@ -75,7 +75,7 @@ static double multi_step(const tti_lr_desc *d, int64_t t) {
 }
 
 /* PyTorch's OneCycleLR (Smith, Topin 2018): up from lr/div, then down to lr/div/final_div.  The
- * peak and the end fall on steps, so a rise ends one step early. */
+ * peak and the end must fall on steps, so a rise ends one step early. */
 static double one_cycle(const tti_lr_desc *d, int64_t t) {
     double first = d->lr / d->div, last = first / d->final_div;
     double n = (double)curve_steps(d), top = d->rise * n - 1;

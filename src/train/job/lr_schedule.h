@@ -1,6 +1,7 @@
 /* lr_schedule.h - the learning rate of a step.
  *
- * A pure function of the step, except plateau, whose state (plateau.h) is passed by pointer. */
+ * The rate is a pure function of the step, except for plateau, whose state (plateau.h) is passed by
+ * pointer. */
 #ifndef TTI_TRAIN_LR_SCHEDULE_H
 #define TTI_TRAIN_LR_SCHEDULE_H
 

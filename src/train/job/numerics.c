@@ -1,4 +1,5 @@
-/* numerics.c - translates job keys to the settings of the passes. */
+/* numerics.c - converts precision, loss scale and recomputation of a job to settings of the
+ * passes. */
 #include "train/job/numerics.h"
 
 #include <string.h>
@@ -38,7 +39,8 @@ void tti_numerics_target(const tti_job_config *config, tti_target *target) {
     target->tf32 = strcmp(config->train.precision, "tf32") == 0;
     target->low_precision_residual = config->train.low_precision_residual;
     target->loss_scale = tti_numerics_is_scaled(config);
-    TTI_ASSERT(tti_numerics_recompute(config->train.recompute, target)); /* job_conflicts.c */
+    TTI_ASSERT(
+        tti_numerics_recompute(config->train.recompute, target)); /* checked in job_conflicts.c */
 }
 
 void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale) {

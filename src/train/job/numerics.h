@@ -9,7 +9,7 @@
 /* Sets compute_dtype, loss_scale, recompute and recompute_bytes of target. */
 void tti_numerics_target(const tti_job_config *config, tti_target *target);
 
-/* Whether gradients are multiplied by a loss scale; and its initial value. */
+/* True if gradients are multiplied by a loss scale; and the initial loss scale. */
 bool tti_numerics_is_scaled(const tti_job_config *config);
 void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale);
 

@@ -16,17 +16,17 @@
 #include "ops/op_table.h"
 #include "tutti/losses.h"
 
-/* Column k of a target [rows, TTI_MIXUP_LABELS], as [rows, 1]. */
+/* Returns column k of a target [rows, TTI_MIXUP_LABELS] as [rows, 1]. */
 static tutti_value *column(tutti_graph *g, tutti_value *target, int64_t k) {
     return tutti_slice(g, target, 1, k, 1);
 }
 
-/* The labels of column k, [rows]. */
+/* Returns the labels of column k, [rows]. */
 static tutti_value *labels_of(tutti_graph *g, tutti_value *target, int64_t k) {
     return tutti_reshape(g, column(g, target, k), &TUTTI_SHAPE(target->type.shape.dim[0]));
 }
 
-/* w [own] + (1 - w) [other], f32 [rows, classes]. */
+/* Returns the distribution w * onehot(own) + (1 - w) * onehot(other), f32 [rows, classes]. */
 static tutti_value *mixed_target(tutti_graph *g, tutti_value *target, int64_t n_classes) {
     tutti_value *own = tutti_one_hot(g, labels_of(g, target, 0), n_classes);
     tutti_value *other = tutti_one_hot(g, labels_of(g, target, 1), n_classes);
@@ -43,14 +43,15 @@ static tutti_value *smoothed(tutti_graph *g, tutti_value *wanted, double s, int6
                      tutti_affine(g, kept, s / (double)n_classes, 0));
 }
 
-/* The entropy of t: - sum of t ln t, with 0 ln 0 = 0.  It has no gradient. */
+/* The entropy of t, -sum of t ln t with 0 ln 0 = 0.  It has no gradient. */
 static tutti_value *entropy(tutti_graph *g, tutti_value *t) {
     tutti_value *least = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1e-30);
     tutti_value *surprise = tutti_neg(g, tutti_log(g, tutti_maximum(g, t, least)));
     return tutti_sum(g, tutti_mul(g, t, surprise), &(tutti_axes){0});
 }
 
-/* The cross entropy - sum of t ln softmax(logits): KL divergence from t plus the entropy of t. */
+/* The cross entropy -sum of t ln softmax(logits), computed as the KL divergence from t plus the
+ * entropy of t. */
 static tutti_value *soft_entropy(tutti_graph *g, tutti_value *logits, tutti_value *t,
                                  tutti_value *label) {
     tutti_loss far = tutti_kl_div(g, tutti_log_softmax(g, logits, 1), t, label, -1);
@@ -82,14 +83,15 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *c, tutti_value *log
 
 /* ---- values ---- */
 
-/* 1 for a row with a target, which is even; 0 for a missing row, whose target is -1. */
+/* Returns 1 for a row with a target, which is an even number, and 0 for a missing row, whose target
+ * is -1. */
 static tutti_value *presence(tutti_graph *g, tutti_value *target) {
     tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
     return tutti_minimum(g, tutti_abs(g, tutti_affine(g, target, 1, 1)), one);
 }
 
-/* |e| (mae); e^2/2 up to delta and a line from there on (huber); the same over delta (smooth_l1).
- */
+/* The loss of an error e: |e| (mae); e^2/2 up to delta and linear beyond (huber); huber divided by
+ * delta (smooth_l1). */
 static tutti_value *loss_of(tutti_graph *g, const tti_job_config *c, tutti_value *error) {
     tutti_value *size = tutti_abs(g, error);
     if (strcmp(c->train.loss, "mae") == 0) return size;
@@ -101,8 +103,8 @@ static tutti_value *loss_of(tutti_graph *g, const tti_job_config *c, tutti_value
     return is_smooth ? tutti_affine(g, loss, 1 / bend, 0) : loss;
 }
 
-/* Sums x over the rows that are not missing: kl_div sums t (ln t - q), which is x for t = 1 and q =
- * -x, and is a loss that shards may divide. */
+/* Sums x over the rows that are not missing.  Uses kl_div, which sums t (ln t - q) and gives x for
+ * t = 1 and q = -x, because it is a loss that can be divided over shards. */
 static tutti_value *sum_rows(tutti_graph *g, tutti_value *x, tutti_value *present,
                              tutti_value *target) {
     return tutti_kl_div(g, tutti_neg(g, x), present, target, -1).sum;
@@ -136,7 +138,7 @@ static bool is_of_classes(const tti_job_config *c) {
     return is_loss(c, "cross-entropy") || is_loss(c, "focal") || is_loss(c, "dice");
 }
 
-/* auto: masks have 255 for pixels that do not count. */
+/* auto means 255 for masks, which mark ignored pixels with it. */
 const char *tti_ignored_label(const tti_job_config *c) {
     if (strcmp(c->train.ignore_index, "auto") != 0) return c->train.ignore_index;
     return strcmp(c->data.format, "masks") == 0 && is_of_classes(c) ? "255" : "none";
@@ -159,7 +161,7 @@ bool tti_loss_is_named(const tti_job_config *c) {
     return is_loss(c, "focal") || c->train.class_weights[0] || has_ignored(c);
 }
 
-enum { MOST_IGNORED = 1 << 24 }; /* size of a label that does not count */
+enum { MOST_IGNORED = 1 << 24 }; /* limit of an ignored label */
 
 static tutti_status lost_key(const char *key, const char *losses, const tti_job_config *c) {
     return tti_fail(TUTTI_E_CONFIG, "%s: is for train.loss=%s, and train.loss is %s", key, losses,
@@ -197,7 +199,7 @@ tutti_status tti_objective_check(const tti_job_config *c, bool has_fields) {
 
 enum { MAX_WEIGHTS = 4096 };
 
-/* The number before the next comma, without the blanks around it. */
+/* Reads the number before the next comma, ignoring surrounding blanks. */
 static tti_number read_weight(const char *text, double *out) {
     char word[64];
     text += strspn(text, " ");
@@ -208,7 +210,7 @@ static tti_number read_weight(const char *text, double *out) {
     return tti_parse_float(word, out);
 }
 
-/* Numbers between commas; TUTTI_E_CONFIG if it is something else. */
+/* Reads comma-separated numbers; TUTTI_E_CONFIG if the text is malformed. */
 static tutti_status read_weights(const char *key, const char *text, double *out, int64_t *n) {
     *n = 0;
     while (*text) {
@@ -250,7 +252,7 @@ tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *c,
     if (is_entropy)
         TTI_TRY(
             read_weights("train.class_weights", c->train.class_weights, weight, &desc.n_weights));
-    bool counts = desc.n_weights == 0; /* some class does */
+    bool counts = desc.n_weights == 0; /* some class must have a weight above 0 */
     for (int64_t i = 0; i < desc.n_weights; i++) counts |= weight[i] > 0;
     if (!counts)
         return tti_fail(TUTTI_E_CONFIG,

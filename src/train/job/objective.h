@@ -24,30 +24,30 @@ void tti_objective_add(tutti_graph *g, const tti_job_config *config, tutti_value
 void tti_objective_add_values(tutti_graph *g, const tti_job_config *config, tutti_value *predicted,
                               tutti_value *target);
 
-/* Whether the loss compares each sample with all others of the batch. */
+/* True if the loss compares each sample with all others of the batch. */
 bool tti_loss_is_contrastive(const tti_job_config *config);
 
-/* Whether the targets of the loss are not labels. */
+/* True if the targets of the loss are fields, not labels. */
 bool tti_loss_wants_fields(const tti_job_config *config);
 
-/* Whether only tti_objective_add_named honors the job, for labels too. */
+/* True if the loss needs tti_objective_add_named, even for labels. */
 bool tti_loss_is_named(const tti_job_config *config);
 
-/* The label that does not count, "none" if all do: train.ignore_index without its auto. */
+/* The label that is not counted, "none" if all are: train.ignore_index with auto resolved. */
 const char *tti_ignored_label(const tti_job_config *config);
 
-/* TUTTI_E_CONFIG for a loss that samples without fields do not have, and for keys without effect.
- */
+/* Checks train.loss.  TUTTI_E_CONFIG: the loss needs samples with fields, or a key has no
+ * effect. */
 tutti_status tti_objective_check(const tti_job_config *config, bool has_fields);
 
 /* The values that a loss of tutti/losses.h compares. */
 typedef struct tti_compared {
     tutti_value *predicted, *target;
     tutti_value *present;      /* i32[N]: -1 where a row is missing */
-    tutti_value *scale, *bias; /* of contrastive losses; NULL: those of the job */
+    tutti_value *scale, *bias; /* for contrastive losses; NULL: the values of the job */
 } tti_compared;
 
-/* The loss of train.loss for a target of any shape and type. */
+/* Adds the loss of train.loss for a target of any shape and type. */
 tutti_status tti_objective_add_named(tutti_graph *g, const tti_job_config *config,
                                      const tti_compared *compared);
 

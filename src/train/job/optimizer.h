@@ -14,15 +14,15 @@ typedef struct tti_optimizer {
     const char *states[TTI_MAX_STATES]; /* names in checkpoints, as in PyTorch; ends with NULL */
     /* Sets the attributes of the op except "decay"; ends with a NULL name. */
     void (*attrs)(const tti_job_config *config, tti_attr_arg *out);
-    double momentum, beta2, eps; /* what "auto" stands for */
+    double momentum, beta2, eps; /* values of "auto" */
 } tti_optimizer;
 
 /* Returns row i = 0, 1, ... of the table, NULL after the last. */
 const tti_optimizer *tti_optimizer_at(int i);
 const tti_optimizer *tti_optimizer_find(const char *name);
 
-/* Returns the peak learning rate of a job: optimizer.lr, scaled by train.batch if
- * optimizer.scale_lr says so. */
+/* Returns the peak learning rate of a job: optimizer.lr, scaled by train.batch according to
+ * optimizer.scale_lr. */
 double tti_peak_lr(const tti_job_config *config);
 
 /* Appends the computation of a scaled learning rate, "learning rate 0.1 x 512 / 256 = 0.2

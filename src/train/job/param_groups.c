@@ -12,7 +12,7 @@
 #include "base/options/nearest.h"
 #include "base/problem.h"
 
-/* On a mismatch the last * takes one more character; earlier ones need not be tried again. */
+/* On a mismatch the last * takes one more character; earlier ones need no backtracking. */
 bool tti_pattern_fits(const char *pattern, const char *name) {
     const char *star = NULL, *from = NULL;
     while (*name) {
@@ -73,7 +73,7 @@ static const char *read_settings(char *scratch, bool *has_lr, tti_param_group *g
     return NULL;
 }
 
-/* Like the public function; *has_lr: whether the entry sets the learning rate. */
+/* Like the public function; *has_lr: the entry sets the learning rate. */
 static const char *parse(const char *text, char pattern[TTI_TEXT_MAX], bool *has_lr,
                          tti_param_group *out) {
     char scratch[TTI_TEXT_MAX];

@@ -1,7 +1,7 @@
 /* plateau.c - counts evaluations without improvement and reduces the learning rate.
  *
- * The state holds a factor and not a learning rate, so that a run resumed with another peak keeps
- * its reductions.  Doubles are stored as their bits, because the best loss may be infinite and must
+ * The state stores a factor instead of a learning rate, so that a run resumed with another peak
+ * keeps its reductions.  Doubles are stored as bits, because the best loss may be infinite and must
  * be restored exactly. */
 #include "train/job/plateau.h"
 
@@ -59,7 +59,8 @@ tutti_status tti_plateau_read(const char *text, tti_plateau *out) {
     s.best = tti_f64_of_bits(best);
     tti_plateau_print(&s, back);
     bool whole =
-        n == 4 && strcmp(text, back) == 0; /* scanf is lenient; comparing the text is not */
+        n == 4 && strcmp(text, back) ==
+                      0; /* scanf accepts malformed text, so compare the text that print writes */
     if (!whole || !(s.scale >= 0 && s.scale <= 1) || isnan(s.best) || s.n_bad < 0 ||
         s.n_cooldown < 0)
         return tti_fail(TUTTI_E_CHECKPOINT, "plateau: '%.80s' is not a state of this schedule",

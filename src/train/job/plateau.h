@@ -1,9 +1,9 @@
 /* plateau.h - reduces the learning rate when the validation loss stops improving.
  *
- * The only schedule with state.  The state is small and the same on every worker, because all see
- * the same loss; it is stored as text in the checkpoint, so that a resumed run reduces at the same
- * evaluation as an uninterrupted one.  Follows torch.optim.lr_scheduler.ReduceLROnPlateau (mode
- * min, threshold relative). */
+ * This is the only schedule with state.  The state is small and the same on every worker, because
+ * all see the same loss; it is stored as text in the checkpoint, so that a resumed run reduces at
+ * the same evaluation as an uninterrupted one.  Follows torch.optim.lr_scheduler.ReduceLROnPlateau
+ * (mode min, threshold relative). */
 #ifndef TTI_TRAIN_PLATEAU_H
 #define TTI_TRAIN_PLATEAU_H
 
@@ -24,7 +24,7 @@ typedef struct tti_plateau_desc {
 typedef struct tti_plateau {
     double scale;       /* factor of the learning rate, 0 <= scale <= 1 */
     double best;        /* the lowest loss so far; infinite: none */
-    int64_t n_bad;      /* evaluations since then without a better one */
+    int64_t n_bad;      /* evaluations since then without a better loss */
     int64_t n_cooldown; /* remaining evaluations that are not counted */
 } tti_plateau;
 

@@ -17,14 +17,14 @@
 
 enum { MAX_LINE = 200, MAX_UPDATES = 1 << 28 };
 
-/* With a dynamic scale, each gradient has the loss scale of its worker. */
+/* True if each line has a loss scale: with a dynamic scale, workers may have different ones. */
 static bool is_scaled(const tti_blueprint *b) { return tti_numerics_is_scaled(&b->config); }
 
 static void header_of(const tti_blueprint *b, char out[MAX_LINE]) {
     int n = snprintf(out, MAX_LINE,
                      "tutti arrivals 1 workers %d batch %" PRId64 " seed %" PRId64 " shards %d",
                      b->mesh.data, b->config.train.batch, b->config.train.seed, b->n_shards);
-    if (b->n_model_ranks > 0) /* a worker is a replica of the model */
+    if (b->n_model_ranks > 0) /* each replica of the model counts as one worker */
         n += snprintf(out + n, (size_t)(MAX_LINE - n), " pipeline %d tensor %d", b->mesh.stage,
                       b->mesh.tensor);
     if (is_scaled(b)) snprintf(out + n, (size_t)(MAX_LINE - n), " scaled");
@@ -84,8 +84,8 @@ typedef struct reading {
     const tti_blueprint *b;
     const char *path;
     int64_t n_line;
-    tti_arrival *a; /* [n] by update; step 0: not read yet */
-    int64_t n, cap; /* n: entries in the file; those that the job needs are kept */
+    tti_arrival *a; /* [n], indexed by update; step 0: not read yet */
+    int64_t n, cap; /* n: number of entries in the file */
 } reading;
 
 static tutti_status refuse(const reading *r, const char *why) {
@@ -111,7 +111,7 @@ static tutti_status room_for(reading *r, int64_t n) {
     return TUTTI_OK;
 }
 
-/* Parses the loss scale after the numbers of a line. */
+/* Parses the loss scale at the end of a line. */
 static bool take_scale(const reading *r, const char *text, double *scale) {
     *scale = 0;
     if (!is_scaled(r->b)) return true;
@@ -136,7 +136,7 @@ static tutti_status take_line(reading *r, const char *line) {
         return refuse(r, "the update before this one is missing");
     if (number[2] >= r->b->mesh.data) return refuse(r, "there is no such worker");
     if (number[3] >= step) return refuse(r, "its parameters would be newer than the update");
-    r->n = step; /* updates repeated after a resume appear again */
+    r->n = step; /* a resumed run repeats updates, whose last line is valid */
     if (step > r->b->n_steps) return TUTTI_OK;
     TTI_TRY(room_for(r, step));
     r->a[step - 1] = (tti_arrival){.step = step,
@@ -163,7 +163,8 @@ static tutti_status read_lines(reading *r, FILE *file) {
                     r->path, r->n, r->b->n_steps, r->n);
 }
 
-/* Between two stops each batch occurs once, and no version is older than the first stop. */
+/* Checks that between two stops each batch occurs once, and no version is older than the first
+ * stop. */
 static tutti_status check_stretch(const reading *r, int64_t first, int64_t last, bool *seen) {
     memset(seen, 0, (size_t)(last - first) * sizeof *seen);
     for (int64_t i = first; i < last; i++) {
@@ -183,7 +184,7 @@ static tutti_status check_stretch(const reading *r, int64_t first, int64_t last,
     return TUTTI_OK;
 }
 
-/* A worker takes a batch only after its previous gradient was applied. */
+/* Checks that each worker takes a batch only after its previous gradient was applied. */
 static tutti_status check_turns(const reading *r) {
     int64_t *given = calloc((size_t)r->b->n_workers, sizeof *given);
     tutti_status st = TUTTI_OK;

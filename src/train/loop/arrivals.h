@@ -5,7 +5,7 @@
  *     2 1 3 0
  *
  * With a dynamic loss scale the first line ends with "scaled", and each other line with the scale.
- * A resumed run appends; the last line of an update counts. */
+ * A resumed run appends to the file.  If an update occurs twice, its last line is valid. */
 #ifndef TTI_TRAIN_ARRIVALS_H
 #define TTI_TRAIN_ARRIVALS_H
 
@@ -23,11 +23,10 @@ tutti_status tti_arrivals_write(const tti_blueprint *b, FILE *file, const tti_ar
 tutti_status tti_arrivals_flush(FILE *file);
 void tti_arrivals_close(FILE *file);
 
-/* Reads all recorded updates of run_dir, in order.  *out is owned by the caller (free).
- * TUTTI_E_CONFIG with the reason if this job cannot repeat them: other workers, batch, seed or
- * shards, too few updates, or other stops for checkpoints and evaluations (next_stop returns the
- * first stop after so many updates).
- */
+/* Reads all recorded updates of run_dir, in order. *out is owned by the caller (free).
+ * TUTTI_E_CONFIG with the reason if this job cannot repeat them: different workers, batch, seed or
+ * shards, too few updates, or different stops for checkpoints and evaluations. next_stop returns
+ * the first stop after `step` updates. */
 tutti_status tti_arrivals_read(const tti_blueprint *b, const char *run_dir,
                                int64_t (*next_stop)(const tti_blueprint *b, int64_t step),
                                tti_arrival **out, int64_t *n_arrivals);

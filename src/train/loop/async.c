@@ -92,7 +92,7 @@ int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step) {
     return next;
 }
 
-/* A failure of this worker alone does not end the run: the others continue without it. */
+/* Removes this worker after its own failure, without ending the run: the others continue. */
 static tutti_status leave(const tti_async_desc *d, tutti_status st) {
     char why[512];
     bool is_own = st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
@@ -102,8 +102,8 @@ static tutti_status leave(const tti_async_desc *d, tutti_status st) {
     return TUTTI_OK;
 }
 
-/* A skipped update was caused by the loss scale, or is allowed by train.on_nan=skip, or ends the
- * run. */
+/* Handles a skipped update: if neither the loss scale caused it nor train.on_nan=skip allows it,
+ * the run fails. */
 static tutti_status judge(const tti_async_desc *d, double scale, const tti_arrival *a) {
     bool skipped = a->result.skipped, overflow = false;
     if (d->scale) {
@@ -137,14 +137,15 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_lease *lease) {
     tti_pushed_gradient pushed = {&step, batch.wait_ns, d->lr, d->user};
     TTI_TRY(tti_server_push_gradient(d->exec, &pushed, &arrival));
     int64_t spent = tti_now_ns() - start;
-    if (arrival.step == 0) return TUTTI_OK; /* the gradient came too late */
+    if (arrival.step == 0) return TUTTI_OK; /* the gradient arrived too late and was dropped */
     tti_step_result *r = &arrival.result;
     r->comm_ns = spent - batch.wait_ns - r->compute_ns - r->update_ns;
     tti_times_add(d->times, r, batch.wait_ns, spent);
     return judge(d, scale, &arrival);
 }
 
-/* Reports skipped updates of all workers; those that the loss scale caused are only counted. */
+/* Reports skipped updates of all workers.  Updates that were skipped because of the loss scale are
+ * only counted. */
 static tutti_status report_skipped(const tti_async_desc *d, const tti_arrival *a) {
     char text[160];
     const tti_loss_scale own = {.scale = a->loss_scale, .dynamic = d->scale && d->scale->dynamic};
@@ -190,11 +191,11 @@ tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm) {
     return comm ? tutti_comm_barrier(comm) : TUTTI_OK;
 }
 
-/* All workers get the current parameters and optimizer state, and continue with the lowest of their
- * loss scales, a power of two. */
+/* Sends the current parameters and optimizer state to all workers, and sets the lowest of their
+ * loss scales, a power of two, on all of them. */
 static tutti_status synchronize(const tti_async_desc *d, int64_t *step, int64_t *requested) {
     uint64_t hash;
-    TTI_TRY(max_of_all(d, requested, 1)); /* all pushed gradients are applied by then */
+    TTI_TRY(max_of_all(d, requested, 1)); /* after this all pushed gradients are applied */
     TTI_TRY(tti_server_pull(d->exec, step));
     TTI_TRY(tti_exec_whole_hash(d->exec, &hash));
     bool dynamic = d->scale && d->scale->dynamic;
@@ -210,7 +211,7 @@ static tutti_status synchronize(const tti_async_desc *d, int64_t *step, int64_t 
 
 static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *requested) {
     *requested = *requested || d->wants_stop(d->user);
-    /* Checks that a replay has reached the end of its stretch. */
+    /* In a replay, checks that it has reached the end of its stretch. */
     if (!*requested || *d->b->config.parallel.replay) return TUTTI_OK;
     return tti_server_stop(tti_exec_server(d->exec));
 }
@@ -228,7 +229,7 @@ static tutti_status take_batches(const tti_async_desc *d, int64_t *requested) {
     return TUTTI_OK;
 }
 
-/* For a worker that has left: reports for the others if it is rank 0, then joins the
+/* Called by a worker that has left: on rank 0 it reports for the others, then it takes part in the
  * synchronization. */
 static tutti_status report_until_stop(const tti_async_desc *d, int64_t *requested) {
     int64_t n_updates = -1;
@@ -289,8 +290,8 @@ static tutti_status train_stretch(const tti_async_desc *d, int64_t *step, bool *
 tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
     tti_server *server = tti_exec_server(d->exec);
     tutti_status st = train_stretch(d, step, stopped);
-    /* Workers of other processes continue to update until they receive the stop; d reports their
-     * rate. */
+    /* Workers of other processes continue to update until they receive the stop, so d keeps
+     * reporting their rate. */
     if (st != TUTTI_OK && tti_server_has_processes(server) && !tti_async_leaves(d->exec, st))
         tti_server_abort(server, st, tutti_last_error());
     return st;
@@ -359,7 +360,8 @@ tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
     }
     TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
     *out = (tti_async_seat){0, 1, true, members.all};
-    /* With backup workers each worker, even one that has left, has its shards of every batch. */
+    /* With backup workers each worker, even one that has left, is assigned its shards of every
+     * batch. */
     int first, last;
     if (tti_server_shards(server, 0, 1, &first, &last)) return TUTTI_OK;
     out->live = members.live;

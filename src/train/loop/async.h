@@ -26,13 +26,13 @@ typedef struct tti_job_server {
 } tti_job_server;
 tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out);
 
-/* Whether the first workers are servers that the others connect to: if workers are asynchronous,
- * and are processes or divide the model.  In other jobs the server is a thread of the workers'
- * process, or the workers divide its work (desc.n_owners of the executor). */
+/* True if the first workers are servers to which the others connect: workers are asynchronous, and
+ * are processes or divide the model.  In other jobs the server is a thread of the workers' process,
+ * or the workers divide its work (desc.n_owners of the executor). */
 bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes);
 
 /* Collective over comm (NULL: a single process): creates the server in rank 0 and its client in the
- * others. comm must outlive the server, which reads there what the workers are doing. */
+ * others. comm must outlive the server, which reads the workers' progress from it. */
 tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out);
 void tti_job_server_destroy(tti_job_server *s);
 
@@ -50,8 +50,8 @@ typedef struct tti_async_desc {
     tti_reporter *reporter;
     tti_times *times;
     FILE *arrivals;        /* rank 0 only; NULL on other ranks and with backup workers */
-    tti_loss_scale *scale; /* this worker's own between two stops, where all take the lowest; NULL:
-                              no loss scale */
+    tti_loss_scale *scale; /* this worker's own; at each stop all workers take the lowest; NULL: no
+                              loss scale */
     int64_t *n_skipped;    /* rank 0: updates skipped under train.on_nan=skip */
     int64_t *n_left_out;   /* rank 0: all skipped updates, including those caused by loss scales */
     bool (*wants_stop)(void *user);
@@ -64,28 +64,27 @@ typedef struct tti_async_desc {
  * step and *stopped if the end was requested.  Collective. */
 tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stopped);
 
-/* After failure st of a worker of a divided replica, while other replicas train on: true if this
- * replica leaves, and this worker has nothing more to do (tti_server_leave_replica).  The text of
- * the failure stays. */
+/* Called after failure st of a worker of a divided replica.  Returns true if this replica leaves
+ * and the other replicas continue (tti_server_leave_replica); then this worker is done.  Keeps the
+ * error text. */
 bool tti_async_leaves(tti_exec *exec, tutti_status st);
 
-/* Returns when all remaining workers have called it. */
+/* Waits until all remaining workers have called it. */
 tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm);
 
-/* The batches that a worker evaluates: every n_present-th from index on; -1: none.  With backup
- * workers, its shards of all batches. */
+/* The batches that a worker evaluates: every n_present-th batch, starting at index; -1: none.  With
+ * backup workers, its shards of all batches. */
 typedef struct tti_async_seat {
     int index, n_present;
-    bool has_processes; /* workers are processes, of which these take part */
+    bool has_processes; /* workers are processes; `live` has those that take part */
     tti_worker_set live;
 } tti_async_seat;
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
 
-/* Adds the sums of evaluation batches, each computed by one worker, in the order of the batches,
- * and gives all workers the result. sums [n_batches], of which this worker has filled its own. exec
- * NULL: workers are threads. members: bits of the workers whose sums arrived; all if workers are
- * threads.
- */
+/* Adds the sums of evaluation batches in the order of the batches, and returns the total to all
+ * workers. sums [n_batches]: this worker has filled the entries of its own batches. exec NULL:
+ * workers are threads. members: bits of the workers whose sums arrived; all if workers are threads.
+ * Collective. */
 tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_result *sums,
                                 int64_t n_batches, tti_step_result *total, tti_worker_set *members);
 

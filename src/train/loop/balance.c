@@ -1,8 +1,8 @@
-/* balance.c - workers that become slower or faster, and those that join or leave.
+/* balance.c - adapts the shard map when workers become slower or faster, join or leave.
  *
- * A worker of an elastic run keeps its own speed from one epoch to the next, so a change of
- * membership measures nothing.  A worker that joins has none yet: the others take it to be as fast
- * as their median until they have seen it compute. */
+ * A worker of an elastic run keeps its measured throughput from one epoch to the next, so a change
+ * of membership needs no new measurement.  A worker that joins has none yet: it is assumed to be as
+ * fast as the median of the others until it has been measured. */
 #include "train/loop/balance.h"
 
 #include <stdlib.h>
@@ -46,8 +46,8 @@ void tti_balance_fini(tti_balance *s) {
 
 void tti_balance_begin(tti_balance *s, int64_t step) { s->checked_step = step; }
 
-/* With sharded gradients or joined shards workers wait inside the computation, so their speed
- * cannot be measured. */
+/* True if the throughput can be measured.  With sharded gradients or joined shards it cannot,
+ * because workers wait inside the computation. */
 static bool follows(const tti_balance *s, const tti_exec *exec) {
     return s->throughputs.n > 0 && tti_exec_can_rebalance(exec) &&
            !s->b->config.parallel.sync_batch_norm && !s->b->compares_samples;

@@ -1,4 +1,4 @@
-/* callbacks.c - implements callbacks.h. */
+/* callbacks.c - runs callbacks on rank 0 and distributes their requests with one all-reduce. */
 #include "train/loop/callbacks.h"
 
 #include "base/error.h"
@@ -20,7 +20,8 @@ bool tti_callbacks_requested(const tutti_train_desc *train) {
     return train->on_request && train->request && __atomic_load_n(train->request, __ATOMIC_ACQUIRE);
 }
 
-/* Requests are added up over the workers, of which only rank 0 has some; each may want to stop. */
+/* Sums the requests over all workers.  Only rank 0 has requests of callbacks, but each worker may
+ * want to stop. */
 tutti_status tti_callbacks_consult(const tti_phases *phases, tutti_train_fn fn,
                                    const tutti_train_progress *progress, bool *stops,
                                    tutti_train_control *out) {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 
-/* Parameters, then state, then averages; NULL after the last. */
+/* Returns array i: parameters, then state, then averages; NULL after the last. */
 static float *array_of(tti_exec *exec, const tti_plan *plan, int i) {
     if (i == 0) return tti_exec_params(exec);
     if (i <= plan->n_states) return tti_exec_state(exec, i - 1);
@@ -43,7 +43,7 @@ tti_lasting_samples *tti_carry_samples(tti_carry *carry, int place) {
     return &carry->samples;
 }
 
-/* *kept false: the device has no room for it. */
+/* Copies the arrays to device memory. *kept false: the device has no room for them. */
 static tutti_status keep_on_device(tti_carry *carry, tti_exec *exec, const tti_plan *plan,
                                    bool *kept) {
     int n = 1 + plan->n_states + tti_exec_has_ema(exec);
@@ -94,27 +94,27 @@ tti_blueprint tti_carry_blueprint(const tti_blueprint *whole, int n_workers) {
     return b;
 }
 
-/* Steps first, then what follows a step: its evaluation, then its checkpoint. */
+/* Orders by step, then by the actions after a step: its evaluation, then its checkpoint. */
 int64_t tti_carry_order(const tti_carry_position *at) {
     int64_t step = at->state.step;
     if (!at->has) return -1;
     return 4 * step + (at->eval_step == step) + 2 * (at->saved_step == step);
 }
 
-/* Into the executor, on whose device the arrays may be. */
+/* Copies the arrays to the executor; they may be on its device. */
 static tutti_status put_arrays(const tti_carry *carry, tti_exec *exec, const tti_plan *plan) {
     if (carry->device) {
         for (int i = 0; i < carry->n_arrays; i++)
             TTI_TRY(tti_exec_copy_in(exec, key_of(plan, i), carry->arrays[i]));
         return TUTTI_OK;
     }
-    if (carry->n_arrays > 0) TTI_TRY(tti_exec_pull(exec)); /* makes the copies on the host */
+    if (carry->n_arrays > 0) TTI_TRY(tti_exec_pull(exec)); /* allocates the arrays on the host */
     for (int i = 0; i < carry->n_arrays; i++)
         memcpy(array_of(exec, plan, i), carry->arrays[i], carry->n_flat * sizeof(float));
     return carry->n_arrays > 0 ? tti_exec_push(exec) : TUTTI_OK;
 }
 
-/* From device to device, or through the host. */
+/* Sends the arrays from device to device, or through the host. */
 static tutti_status send_arrays(tutti_comm *comm, tti_exec *exec, const tti_plan *plan,
                                 int source) {
     float *array;
@@ -129,7 +129,7 @@ static tutti_status send_arrays(tutti_comm *comm, tti_exec *exec, const tti_plan
     return TUTTI_OK;
 }
 
-/* From the worker that is furthest to all. */
+/* Sends the state of the most advanced worker to all workers. */
 static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                                const tti_plan *plan, int source) {
     TTI_TRY(send_arrays(comm, exec, plan, source));
@@ -137,7 +137,7 @@ static tutti_status send_state(tti_carry *carry, tutti_comm *comm, tti_exec *exe
     size_t n_words = sizeof at / sizeof(int64_t);
     TTI_TRY(tutti_comm_broadcast(comm, &at, n_words, TUTTI_I64, source));
     carry->at = at;
-    carry->at.state.shard_map = NULL; /* an address in another process */
+    carry->at.state.shard_map = NULL; /* a pointer of another process */
     return TUTTI_OK;
 }
 
@@ -160,6 +160,6 @@ tutti_status tti_carry_share(tti_carry *carry, tutti_comm *comm, tti_exec *exec,
     if (!*any) return TUTTI_OK;
     TTI_TRY(put_arrays(carry, exec, plan));
     if (furthest != least) TTI_TRY(send_state(carry, comm, exec, plan, source));
-    tti_carry_free(carry); /* after a failure the arrays are still those of carry->at */
+    tti_carry_free(carry); /* not before: after a failure carry must still have the arrays */
     return tti_exec_push(exec);
 }

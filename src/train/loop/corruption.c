@@ -1,4 +1,5 @@
-/* corruption.c - implements corruption.h. */
+/* corruption.c - computes a shard a second time, compares the hashes of all layers, and lets
+ * workers vote if they differ. */
 #include "train/loop/corruption.h"
 
 #include <inttypes.h>
@@ -13,14 +14,14 @@
 
 enum { LAYER_BYTES = 128 };
 
-/* A shard of a step, the worker that has it, and the one that checks it: the same if it is alone.
- */
+/* A shard of a step, the worker that owns it, and the worker that checks it.  With one worker both
+ * are the same. */
 typedef struct check {
     const tti_verify *v;
     const tti_step_desc *desc;
     int shard, owner, checker, n_ranks;
-    uint64_t *own;   /* [n_layers]: of the owner's step; on all workers after compare */
-    uint64_t *again; /* [n_layers]: computed again */
+    uint64_t *own;   /* [n_layers]: hashes of the owner's step; set on all workers by compare */
+    uint64_t *again; /* [n_layers]: hashes of the checker */
 } check;
 
 bool tti_verify_is_due(const tti_job_config *c, int64_t n_steps) {
@@ -36,7 +37,7 @@ static tutti_status broadcast(const check *c, uint64_t *values, size_t n, int so
     return tutti_comm_broadcast(c->v->phases->desc->comm, values, n, TUTTI_I64, source);
 }
 
-/* Shards and checkers take turns. */
+/* Chooses the shard and the checker; successive checks use different ones. */
 static tutti_status choose(check *c) {
     const tti_worker_loop_desc *d = c->v->phases->desc;
     int64_t every = d->blueprint->config.parallel.verify_every;
@@ -76,7 +77,7 @@ static tutti_status recompute(const check *c, uint64_t *hashes) {
     return st;
 }
 
-/* *layer: the first one that differs, -1: none does. */
+/* Compares the hashes. *layer: the first layer that differs, -1: none. */
 static tutti_status compare(const check *c, int *layer) {
     size_t n = (size_t)tti_exec_n_layers(c->v->exec);
     uint64_t found = UINT64_MAX;
@@ -96,7 +97,7 @@ static int by_value(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-/* The value that most votes have; false: two values have as many.  Sorts the votes. */
+/* Finds the value with the most votes.  False: two values have equally many.  Sorts the votes. */
 static bool find_majority(uint64_t *votes, int n, uint64_t *out) {
     int most = 0, second = 0;
     qsort(votes, (size_t)n, sizeof *votes, by_value);
@@ -113,8 +114,8 @@ static bool find_majority(uint64_t *votes, int n, uint64_t *out) {
     return most > second;
 }
 
-/* Votes: what each worker computes now, and what owner and checker had before.  *culprit -1: it
- * could be either. */
+/* Votes are the hashes that all workers compute now, and the previous ones of owner and checker.
+ * *culprit -1: there is no majority. */
 static tutti_status vote(const check *c, int layer, int *culprit) {
     uint64_t mine, checked = c->again[layer], right = 0;
     uint64_t *votes = calloc((size_t)c->n_ranks + 2, sizeof *votes);
@@ -144,7 +145,7 @@ static bool may_exclude(const check *c) {
            c->n_ranks > config->parallel.min_workers;
 }
 
-/* The culprit ends itself, and the others wait until the supervisor says so. */
+/* The faulty worker ends itself, and the others wait for the supervisor's next epoch. */
 static tutti_status exclude(const check *c, int culprit, const char *text) {
     if (rank_of(c) != culprit) return tutti_comm_barrier(c->v->phases->desc->comm);
     tti_worker_report_excluded(c->desc->step, text);
@@ -197,7 +198,7 @@ tutti_status tti_verify_begin(tti_verify *v, const tti_step_desc *desc, tti_step
     if (v->begun == TUTTI_OK) v->begun = verify(&c, result);
     free(c.own);
     free(c.again);
-    return v->begun == TUTTI_E_NUMERICS ? TUTTI_OK : v->begun; /* the end of the step says so */
+    return v->begun == TUTTI_E_NUMERICS ? TUTTI_OK : v->begun; /* tti_exec_end reports it */
 }
 
 tutti_status tti_verify_end(const tti_verify *v, double lr, tti_step_result *result) {

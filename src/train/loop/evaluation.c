@@ -1,7 +1,6 @@
 /* evaluation.c - sums over the test split, and the errors of each target of a regression.  The sums
- * of a batch add all targets together, so each target is evaluated in a separate pass in which the
- * others are missing, if there are few.
- */
+ * of a batch add all targets together.  So, if there are few targets, each one is evaluated in a
+ * separate pass in which the others are marked as missing. */
 #include "train/loop/evaluation.h"
 
 #include <stdlib.h>
@@ -20,7 +19,7 @@ static bool is_async(const tti_evaluation *e) {
 
 /* ---- metrics ---- */
 
-/* The words of metric i in shard s. */
+/* The metric inputs (words) of metric i in shard s. */
 static int32_t *words_at(const tti_evaluation *e, int i, int s) {
     const tti_metric_set *set = e->sums.metrics;
     int32_t *at = e->words;
@@ -33,7 +32,7 @@ static size_t n_words(const tti_evaluation *e) {
     return tti_metric_set_n_words(e->sums.metrics) * (size_t)e->b->n_shards;
 }
 
-/* Requests the outputs of this worker's shards; those of all others are zeros. */
+/* Requests the outputs of this worker's shards; entries of all other shards are zeros. */
 static void request_outputs(tti_evaluation *e, tti_output_copy *copies, tti_step_desc *desc) {
     const tti_metric_set *set = e->sums.metrics;
     if (!set) return;
@@ -45,8 +44,8 @@ static void request_outputs(tti_evaluation *e, tti_output_copy *copies, tti_step
     desc->n_outputs = tti_metric_set_n(set);
 }
 
-/* Every word comes from one worker and is 0 on the others, so their sum as integers is that word.
- * The workers of a tensor axis have the same values: those of the first one count. */
+/* Every word is set by one worker and 0 on the others, so the integer sum over workers is that
+ * word.  Workers along a tensor axis have equal values; only the first one sets them. */
 static tutti_status add_metrics(tti_evaluation *e) {
     tti_metric_set *set = e->sums.metrics;
     const void *values[TTI_MAX_METRICS];
@@ -72,7 +71,7 @@ static tutti_status eval_shards(tti_evaluation *e, tti_loader *loader, tti_step_
     tti_output_copy copies[TTI_MAX_METRICS];
     tti_feeding_describe(loader, &desc);
     request_outputs(e, copies, &desc);
-    TTI_TRY(tti_exec_eval(e->exec, &desc, sums)); /* adds to sums */
+    TTI_TRY(tti_exec_eval(e->exec, &desc, sums)); /* adds to *sums */
     return add_metrics(e);
 }
 
@@ -85,7 +84,7 @@ static tutti_status eval_batch(tti_evaluation *e, tti_loader *loader, tti_step_r
     return eval_shards(e, loader, sums);
 }
 
-/* Evaluates shards first .. last-1 of the test data. */
+/* Opens a loader for shards first .. last-1 of the test data. */
 static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader **out) {
     return tti_feeding_open(
         &(tti_loader_desc){
@@ -106,8 +105,8 @@ static tutti_status open_test(tti_evaluation *e, int first, int last, tti_loader
         e->exec, out);
 }
 
-/* Evaluates shards first .. last-1 of each batch, at most as many as this worker's own.  It runs
- * its usual number; the rest do not count. */
+/* Evaluates shards first .. last-1 of each batch, at most as many as this worker owns.  The
+ * executor always runs its own number of shards; the surplus ones are not counted. */
 static tutti_status eval_run(tti_evaluation *e, int first, int last, tti_step_result *sums) {
     int n_own = tti_exec_last_shard(e->exec) - tti_exec_first_shard(e->exec);
     int from = TTI_MIN(first, e->b->n_shards - n_own);
@@ -119,7 +118,7 @@ static tutti_status eval_run(tti_evaluation *e, int first, int last, tti_step_re
     for (int64_t t = 0; st == TUTTI_OK && t < tti_loader_steps_per_epoch(loader); t++) {
         tti_loader_seek(loader, 0, t);
         TTI_TRY_GOTO(tti_phases_next_batch(e->phases, loader, &batch), cleanup);
-        if (!labels) { /* of rows that do not count: -1 */
+        if (!labels) { /* rows that are not counted have -1 */
             labels = aligned_alloc(64, (batch.y_shard_bytes + 63) & ~(size_t)63);
             if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
             memset(labels, 0xff, batch.y_shard_bytes);
@@ -210,7 +209,7 @@ static tutti_status eval_each_target(tti_evaluation *e, int64_t n_targets) {
     return st;
 }
 
-/* Workers that evaluate batches of their own do not share them. */
+/* Creates the metrics.  Workers that evaluate separate batches have none. */
 static tutti_status prepare_metrics(tti_evaluation *e) {
     e->sums.metrics = NULL;
     if (is_async(e)) return TUTTI_OK;
@@ -220,7 +219,7 @@ static tutti_status prepare_metrics(tti_evaluation *e) {
     return e->words ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory for metrics");
 }
 
-/* The passes over each target have the metrics of the first pass. */
+/* The passes over single targets keep the metrics of the first pass. */
 static tutti_status eval_targets(tti_evaluation *e, int64_t n_targets) {
     tti_metric_set *metrics = e->sums.metrics;
     if (n_targets == 0) return TUTTI_OK;

@@ -16,12 +16,13 @@ typedef struct tti_evaluation {
     tti_phases *phases;
     tti_shard_data *shards; /* [this worker's shards], overwritten */
     uint64_t step;
-    tti_eval_sums sums;  /* the result, the same on every worker; the caller destroys its metrics */
-    int32_t *words;      /* internal: [shards of all workers] of what the metrics are given */
+    tti_eval_sums sums;  /* the result, equal on every worker; the caller destroys its metrics */
+    int32_t *words;      /* internal: [shards of all workers], inputs of the metrics */
     int64_t only_target; /* internal: as in tti_loader_desc */
 } tti_evaluation;
 
-/* Collective.  Returns TUTTI_E_DATA and other errors of the loader and the executor. */
+/* Evaluates the test split.  Collective.  Returns TUTTI_E_DATA and other errors of the loader and
+ * the executor. */
 TUTTI_NODISCARD tutti_status tti_evaluation_run(tti_evaluation *evaluation);
 
 #endif /* TTI_TRAIN_EVALUATION_H */

@@ -1,5 +1,6 @@
-/* host_epoch.c - joins the members of an epoch over sockets, and leaves when the supervisor says
- * so: a thread waits for the pipe to hang up, because the worker may compute or wait in a call. */
+/* host_epoch.c - joins the members of an epoch over sockets, and breaks the group when the
+ * supervisor closes its pipe.  A thread watches the pipe, because the worker may be computing or
+ * waiting in a call. */
 #include "train/loop/host_epoch.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include "base/thread.h"
 #include "comm/progress.h"
 
-/* All members wait for the epoch, so they connect at once or not at all. */
+/* All members wait for the epoch, so they connect quickly or not at all. */
 enum { MOST_JOIN_MS = 10000 };
 
 static void *watch(void *arg) {

@@ -1,5 +1,5 @@
-/* idle_devices.c - members say in their progress pages that they are idle: calls of a broken group
- * would fail. */
+/* idle_devices.c - members publish in their progress pages that they are idle, because calls of a
+ * broken group would fail. */
 #include "train/loop/idle_devices.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ enum { MOST_MS = 10000 };
 
 static const char idle[] = "device idle";
 
-/* A dead process that its parent has not yet waited for uses no device. */
+/* True if the process is gone or a zombie: a zombie uses no device. */
 static bool is_dead(int pid) {
     char state = (char)tti_process_state(pid);
     return state == 0 || state == 'Z' || state == 'X';

@@ -1,4 +1,5 @@
-/* idle_devices.h - after a loss, no worker frees device memory that a kernel of another may use. */
+/* idle_devices.h - after the loss of a worker, keeps device memory allocated while kernels of other
+ * workers may use it. */
 #ifndef TTI_TRAIN_IDLE_DEVICES_H
 #define TTI_TRAIN_IDLE_DEVICES_H
 
@@ -6,8 +7,8 @@
 
 #include "tutti/comm.h"
 
-/* Called by a member of a broken group whose device is idle: returns when the devices of all other
- * members of this host that live are idle too, after at most 10 s. */
+/* Called by a member of a broken group whose device is idle.  Waits, for at most 10 s, until the
+ * devices of all other living members on this host are idle too. */
 void tti_idle_devices_wait(tutti_comm *comm, int64_t step);
 
 #endif /* TTI_TRAIN_IDLE_DEVICES_H */

@@ -1,4 +1,4 @@
-/* kept_samples.c - implements kept_samples.h. */
+/* kept_samples.c - decides if the training split stays on the device, and copies it there. */
 #include "train/loop/kept_samples.h"
 
 #include <stdlib.h>

@@ -1,9 +1,8 @@
-/* lost_device.c - advice after a device failure, which ends the run because this process cannot use
- * the device any more.  A checkpoint gets its name only when it is complete, and nothing is saved
- * after a failure, so the newest one is good.  Only rank 0 saves, and the others do not wait for
- * it: a worker that fails directly after a checkpoint may arrive here before the checkpoint has its
- * name.
- */
+/* lost_device.c - advice after a device failure, which ends the run because this process can no
+ * longer use the device.  A checkpoint is renamed to its final name only when it is complete, and
+ * nothing is saved after a failure, so the newest checkpoint is valid.  Only rank 0 saves, and the
+ * others do not wait for it: a worker that fails directly after a checkpoint may run this code
+ * before the checkpoint has its final name. */
 #include "train/loop/lost_device.h"
 
 #include <stdlib.h>

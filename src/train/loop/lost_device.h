@@ -7,10 +7,11 @@
 
 #include "tutti/status.h"
 
-/* For TUTTI_E_DEVICE, adds to the text of the last failure which checkpoint is good and how to
- * continue; otherwise does nothing. exact: a resumed run gives the same bits, which fast mode may
- * not: checkpoints have no residuals of compressed gradients. saving: the step of a checkpoint that
- * another worker may still be writing; -1: none. */
+/* For TUTTI_E_DEVICE, appends the newest valid checkpoint and how to continue to the text of the
+ * last failure; does nothing for other statuses. exact: the text promises the same bits for a
+ * resumed run.  Fast mode cannot, because checkpoints do not contain the residuals of compressed
+ * gradients. saving: the step of a checkpoint that another worker may still be writing; -1:
+ * none. */
 void tti_lost_device_advise(const char *run_dir, const char *given_dir, bool exact, int64_t saving,
                             tutti_status status);
 

@@ -1,5 +1,6 @@
-/* mirror.c - the layout of the memory: a header with the position of each version, the stamps of
- * both, then the arrays of both: of a version, those of each part of the model. */
+/* mirror.c - the memory starts with a header that has the position of each version; then come the
+ * stamps of both versions, then the arrays of both.  A version has the arrays of each part of the
+ * model. */
 #include "train/loop/mirror.h"
 
 #include <errno.h>
@@ -17,12 +18,13 @@
 
 enum { N_VERSIONS = TTI_MIRROR_VERSIONS, HEADER_BYTES = 8192, PAGE_BYTES = 4096 };
 
-/* A partition is written; step1 is the step plus one, or 0 while a rank writes it and before. */
+/* Marks a partition as written. step1 is the step plus one, or 0 before and while a rank writes
+ * it. */
 typedef struct stamp {
     _Atomic int64_t step1, n, epoch;
 } stamp;
 
-/* The position is written beside the valid one. */
+/* A new position is written next to the valid one, so that one is always complete. */
 typedef struct version {
     _Atomic uint32_t valid;
     tti_carry_position positions[2];
@@ -36,16 +38,17 @@ struct tti_mirror {
     const tti_blueprint *blueprint;
     header *header;
     size_t n_bytes, arrays_at;
-    size_t version_elems; /* of all arrays of a version */
-    size_t *first;        /* [n_parts + 1]: where the arrays of a part begin in a version */
-    int n_parts;          /* of the model */
-    bool divides_parts;   /* among the workers that have the same part */
-    int n_arrays, most;   /* arrays of a part; partitions */
+    size_t version_elems; /* number of elements of all arrays of a version */
+    size_t *first;        /* [n_parts + 1]: offset of the arrays of a part in a version */
+    int n_parts;          /* parts of the model */
+    bool divides_parts;   /* workers with the same part have different partitions of it */
+    int n_arrays, most;   /* arrays per part; maximum number of partitions */
 };
 
 _Static_assert(sizeof(header) <= HEADER_BYTES, "the stamps begin after the header");
 
-/* The places of the stamps and arrays; the number of ranks is the same in every epoch. */
+/* Computes the offsets of stamps and arrays.  They use the largest number of ranks, so they are the
+ * same in every epoch. */
 static tutti_status lay_out(const tti_blueprint *b, tti_mirror *m) {
     size_t stamp_bytes;
     m->blueprint = b;
@@ -104,7 +107,7 @@ static version *version_of(const tti_mirror *mirror, int64_t step) {
     return &mirror->header->versions[step % N_VERSIONS];
 }
 
-/* [most] */
+/* Returns the stamps [most] of the version of a step. */
 static stamp *stamps_of(const tti_mirror *mirror, int64_t step) {
     stamp *all = (stamp *)(void *)((char *)mirror->header + HEADER_BYTES);
     return all + (step % N_VERSIONS) * mirror->most;
@@ -123,7 +126,7 @@ float *tti_mirror_array(const tti_mirror *m, int64_t step, int part, int i) {
 /* The part of the model that a rank has (comm/mesh.h). */
 static int part_of(const tti_mirror *m, int rank) { return rank % m->n_parts; }
 
-/* Parameters, then state, then averages. */
+/* The executor's number of array i: parameters, then state, then averages. */
 static int key_of(const tti_exec *exec, const tti_mirror *mirror, int i) {
     if (i == 0) return TTI_STATE_PARAMS;
     bool is_ema = tti_exec_has_ema(exec) && i == mirror->n_arrays - 1;
@@ -189,7 +192,8 @@ tutti_status tti_mirror_enter(tti_carry *carry, tutti_comm *comm, tti_exec *exec
     return tti_neighbors_create(carry->host_first, comm, exec, carry->mirror, &carry->neighbors);
 }
 
-/* Stamps of a former epoch must not complete a version that this one is about to overwrite. */
+/* Clears stamps of a previous epoch, so that they cannot complete a version that this epoch
+ * overwrites. */
 static void forget_former(const tti_mirror *mirror, int64_t step, uint64_t epoch) {
     stamp *stamps = stamps_of(mirror, step);
     for (int r = 0; r < mirror->most; r++)
@@ -222,7 +226,7 @@ void tti_mirror_note(tti_mirror *mirror, const tti_carry_position *position) {
     set_position(version_of(mirror, position->state.step), position);
 }
 
-/* The step of a version of which all partitions of one epoch are written; -1: there is none. */
+/* The step of version i if all partitions of one epoch are written; else -1. */
 static int64_t complete_step(const tti_mirror *mirror, int i) {
     const tti_mirror_stamp first = tti_mirror_get_stamp(mirror, i, 0);
     for (int slot = 0; slot < (int)first.n; slot++) {
@@ -232,7 +236,8 @@ static int64_t complete_step(const tti_mirror *mirror, int i) {
     return first.step1 - 1;
 }
 
-/* Fills the mirror of this host from those of others first.  -1: no step is complete. */
+/* Completes the mirror of this host from other hosts, then finds the newest complete step; -1:
+ * none. */
 static tutti_status find_step(const tti_carry *carry, tutti_comm *comm, tti_exec *exec,
                               int64_t *step, tti_carry_position *position) {
     const tti_mirror *mirror = carry->mirror;
@@ -255,15 +260,15 @@ tutti_status tti_mirror_load(const tti_carry *carry, tutti_comm *comm, tti_exec 
     TTI_TRY(find_step(carry, comm, exec, &step, position));
     *any = step >= 0;
     if (*any) {
-        position->state.shard_map = NULL; /* an address in another process */
-        TTI_TRY(tti_exec_pull(exec));     /* makes the copies on the host */
+        position->state.shard_map = NULL; /* a pointer of another process */
+        TTI_TRY(tti_exec_pull(exec));     /* allocates the arrays on the host */
         int part = part_of(mirror, tutti_comm_rank(comm));
         for (int i = 0; i < mirror->n_arrays; i++)
             tti_exec_store(exec, key_of(exec, mirror, i), 0, n_flat_of(mirror, part),
                            tti_mirror_array(mirror, step, part, i));
         TTI_TRY(tti_exec_push(exec));
     }
-    TTI_TRY(tutti_comm_barrier(comm)); /* all have looked */
+    TTI_TRY(tutti_comm_barrier(comm)); /* all ranks have read the mirror */
     if (tutti_comm_rank(comm) == carry->host_first)
         for (int64_t i = step + 1; i < step + (*any ? 2 : 3); i++)
             for (int r = 0; r < mirror->most; r++) atomic_store(&stamps_of(mirror, i)[r].step1, 0);

@@ -1,7 +1,8 @@
-/* neighbors.c - who sends a partition to whom, and which host has which partitions.
+/* neighbors.c - plans the transfers of partitions between hosts, and finds the hosts that have a
+ * partition.
  *
- * Sending blocks, so all ranks go through one list of transfers in the same order.  Transfers from
- * every other host come first, so that hosts do not wait for each other in a chain. */
+ * Sends block, so all ranks process one list of transfers in the same order.  Transfers from every
+ * second host come first, so that hosts do not wait for each other in a chain. */
 #include "train/loop/neighbors.h"
 
 #include <stdlib.h>
@@ -11,30 +12,30 @@
 #include "comm/partitions.h"
 #include "train/loop/carry.h"
 
-/* A partition, in all arrays. */
+/* A partition of all arrays. */
 typedef struct partition {
-    int part; /* of the model */
+    int part; /* part of the model */
     tti_range *ranges;
     int n_ranges;
-    size_t n_elems; /* of all arrays together */
+    size_t n_elems; /* elements in all arrays together */
 } partition;
 
 typedef struct transfer {
     int from, to;
-    int slot; /* of the partition */
+    int slot; /* slot of the partition in the mirror */
     partition part;
 } transfer;
 
 struct tti_neighbors {
     tti_mirror *mirror;
-    transfer *list; /* [n], owned: those of this rank, one to another, and any from others */
+    transfer *list; /* [n], owned: transfers of this rank: at most one sent, any number received */
     int n;
-    float *buffer; /* for the largest of them */
+    float *buffer; /* has room for the largest transfer */
 };
 
 /* ---- partitions ---- */
 
-/* Finds partition number at of n; tti_mirror_stamp says how they are numbered. */
+/* Finds partition number `at` of n, numbered as in tti_mirror_stamp. */
 static tutti_status find_partition(const tti_exec *exec, const tti_mirror *mirror, int at, int n,
                                    partition *out) {
     int n_parts = tti_mirror_n_parts(mirror);
@@ -47,7 +48,7 @@ static tutti_status find_partition(const tti_exec *exec, const tti_mirror *mirro
     return TUTTI_OK;
 }
 
-/* From the mirror to packed, or back. */
+/* Copies a partition from the mirror to packed, or back. */
 static void copy_partition(const tti_mirror *mirror, int64_t step, const partition *part,
                            float *packed, bool to_mirror) {
     for (int i = 0; i < tti_mirror_n_arrays(mirror); i++) {
@@ -73,7 +74,7 @@ static tutti_status make_buffer(size_t n_elems, float **out) {
 typedef struct host_list {
     int n_ranks, n_hosts;
     int *host_of; /* [n_ranks], owned */
-    int *first;   /* [n_hosts + 1], owned: of each host, and n_ranks */
+    int *first;   /* [n_hosts + 1], owned: first rank of each host, then n_ranks */
 } host_list;
 
 static void list_hosts_free(host_list *hosts) {
@@ -105,14 +106,16 @@ static int receiver_of(const host_list *hosts, int rank) {
     return hosts->first[next] + (rank - hosts->first[host]) % n_next;
 }
 
-/* Hosts that send at the same time: 0, 2, 4 .., then 1, 3, 5 ..; the last of an odd number would
- * send to the first while that one sends. */
+/* Returns the round in which a host sends: hosts 0, 2, 4, ... in the first round, 1, 3, 5, ... in
+ * the second.  With an odd number of hosts the last one has its own round, because it sends to host
+ * 0, which sends in the first. */
 static int turn_of(const host_list *hosts, int rank) {
     int host = hosts->host_of[rank];
     return host == hosts->n_hosts - 1 && hosts->n_hosts % 2 ? 2 : host % 2;
 }
 
-/* Without ZeRO the first rank of a host with a part sends it, if the next host has no such rank. */
+/* True if the rank sends.  Without ZeRO the first rank of a host with a part sends it, if no rank
+ * of the next host has the part. */
 static bool sends(const tti_mirror *mirror, const host_list *hosts, int rank) {
     int n_parts = tti_mirror_n_parts(mirror), host = hosts->host_of[rank];
     int next = (host + 1) % hosts->n_hosts;
@@ -199,7 +202,7 @@ tutti_status tti_neighbors_put(tti_neighbors *n, tutti_comm *comm, const tti_mir
 /* The stamps in the mirrors of the hosts of all ranks. */
 typedef struct stamps {
     int n_ranks;
-    int n_slots;          /* of a version: as many as the largest mirror has */
+    int n_slots;          /* stamps per version: those of the largest mirror */
     tti_mirror_stamp *of; /* [n_ranks][TTI_MIRROR_VERSIONS][n_slots], owned */
 } stamps;
 
@@ -220,7 +223,8 @@ static int find_source(const stamps *all, const tti_mirror_stamp *wanted, int r)
     return -1;
 }
 
-/* A stamp whose partition was being written has step1 0, and still its epoch and n. */
+/* True if every partition of the wanted step is on some host.  A stamp with step1 0 belongs to a
+ * partition that was being written. */
 static bool is_complete(const stamps *all, const tti_mirror_stamp *wanted) {
     if (wanted->step1 <= 0 || wanted->n > all->n_slots) return false;
     for (int r = 0; r < (int)wanted->n; r++)
@@ -232,7 +236,7 @@ static bool is_newer(const tti_mirror_stamp *a, const tti_mirror_stamp *b) {
     return a->epoch != b->epoch ? a->epoch > b->epoch : a->step1 > b->step1;
 }
 
-/* The newest complete one; step1 0: there is none. */
+/* Returns the newest complete step; step1 0: there is none. */
 static tti_mirror_stamp choose(const stamps *all) {
     tti_mirror_stamp best = {0};
     for (int q = 0; q < all->n_ranks; q++)
@@ -259,7 +263,7 @@ static tutti_status gather_stamps(const tti_mirror *mirror, tutti_comm *comm, st
                                  TUTTI_I64);
 }
 
-/* From the host that knows most of what followed the step. */
+/* Shares the position of the host that has recorded most actions after the step. */
 static tutti_status share_position(const tti_mirror *mirror, tutti_comm *comm, int64_t step,
                                    tti_carry_position *position) {
     *position = tti_mirror_get_position(mirror, step);
@@ -273,7 +277,7 @@ static tutti_status share_position(const tti_mirror *mirror, tutti_comm *comm, i
                                 source);
 }
 
-/* One partition from the host that has it to those that do not. */
+/* Sends a partition from a host that has it to those that do not. */
 static tutti_status share_partition(const tti_carry *carry, tutti_comm *comm, const partition *part,
                                     int source, const tti_mirror_stamp *wanted, const stamps *all,
                                     int r) {

@@ -1,4 +1,4 @@
-/* phases.c - implements phases.h. */
+/* phases.c - declares phases to the communicator, and bounds waits for data. */
 #include "train/loop/phases.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* placement.c - implements placement.h. */
+/* placement.c - warnings and reports about cores, devices, memory and reductions at the start and
+ * end of a run. */
 #include "train/loop/placement.h"
 
 #include <stdio.h>
@@ -23,13 +24,13 @@ static tutti_status warn_of_few_cores(tti_reporter *reporter, const tti_worker_l
 }
 
 int tti_count_loader_threads(const tti_worker_loop_desc *desc, const tutti_dataset *ds) {
-    enum { CROWDED = 8 }; /* workers of a core */
+    enum { CROWDED = 8 }; /* workers per core */
     int n_cores = desc->local_n_cores;
     bool is_crowded = n_cores > 0 && desc->local_n_ranks >= CROWDED * n_cores;
     return is_crowded && tti_dataset_is_drawn(ds) ? 0 : (int)desc->blueprint->config.data.threads;
 }
 
-/* Allowed because the bits are the same, but slow. */
+/* Warns of shared devices, which are allowed because the bits are the same, but are slow. */
 static tutti_status warn_sharing(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
     int n = desc->local_n_ranks, n_devices = desc->local_n_devices;
     char text[280];
@@ -47,8 +48,9 @@ static bool has_batch_norm(const tutti_graph *g) {
     return false;
 }
 
-/* Statistics of a few samples are too noisy to train with.  parallel.shards=auto follows the cores,
- * so a job may have such shards without asking for them. */
+/* Warns of batch norm in small shards, because statistics of a few samples are too noisy.
+ * parallel.shards=auto follows the number of cores, so a job may get such shards without setting
+ * them. */
 static tutti_status warn_of_small_shards(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
     enum { ENOUGH = 8 }; /* samples */
     const tti_blueprint *b = desc->blueprint;
@@ -93,7 +95,7 @@ tutti_status tti_warn_of_placement(tti_reporter *reporter, const tti_worker_loop
     return warn_sharing(reporter, desc);
 }
 
-/* Only where the job may have weights, and each of them is a worker's. */
+/* True if parallel.load_weights applies and each weight belongs to one worker. */
 static bool takes_weights(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     tti_load_weights_kind kind = tti_load_weights_kind_of(c);
@@ -116,7 +118,8 @@ tutti_status tti_advise_load_weights(tti_reporter *reporter, const tti_worker_lo
     return st;
 }
 
-/* Reports the largest device memory of a step; replicas need the same. */
+/* Sets the peak of this rank, and the extremes over all ranks unless workers are asynchronous or
+ * mixed. */
 tutti_status tti_report_memory(const tti_worker_loop_desc *desc, tti_exec *exec,
                                tutti_train_result *result) {
     const tti_blueprint *b = desc->blueprint;
@@ -141,7 +144,6 @@ tutti_status tti_report_memory(const tti_worker_loop_desc *desc, tti_exec *exec,
     return st;
 }
 
-/* Describes how gradients are reduced between workers, for the start line. */
 const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec *exec) {
     const tti_job_config *c = &desc->blueprint->config;
     if (tti_job_is_local(c)) return "replaced by averages of the parameters";
@@ -154,7 +156,7 @@ const char *tti_reductions_text(const tti_worker_loop_desc *desc, const tti_exec
                : "by a parameter server";
 }
 
-/* Reports where each worker computes, including workers of other machines. */
+/* Only mixed runs gather the places; in other runs they follow from the rank. */
 tutti_status tti_report_places(tti_reporter *reporter, const tti_worker_loop_desc *desc) {
     const tti_blueprint *b = desc->blueprint;
     int32_t mine = tti_devices_place(&b->places, desc->device_place);

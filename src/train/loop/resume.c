@@ -13,7 +13,8 @@
 #include "ckpt/ckpt.h"
 #include "train/setup/run_dir.h"
 
-/* Optimizer state, sample order and tensors depend on these keys. */
+/* A resumed run cannot change these keys, because optimizer state, sample order and tensors depend
+ * on them. */
 static const char *const fixed_keys[] = {"model.name",
                                          "model.hidden",
                                          "model.stem",
@@ -37,7 +38,8 @@ static const char *const fixed_keys[] = {"model.name",
                                          "optimizer.name",
                                          "parallel.shards"};
 
-/* The result does not depend on these keys. */
+/* A resumed run may change these keys without notice, because the result does not depend on
+ * them. */
 static const char *const free_keys[] = {"data.threads",          "data.prefetch",
                                         "data.resident",         "parallel.workers",
                                         "parallel.place",        "parallel.min_workers",
@@ -59,7 +61,7 @@ static bool is_free(const char *key) {
     return strncmp(key, "run.", 4) == 0 || is_one_of(key, free_keys, TTI_COUNT(free_keys));
 }
 
-/* Whether the value was assigned on the command line or by the caller, not in a file. */
+/* True if the value was set on the command line or by the caller, not in a file. */
 static bool was_asked_for(const tti_option_state *state) {
     return state->place.source && state->place.line == 0 && !state->is_own;
 }
@@ -76,8 +78,8 @@ static void add_difference(const tti_option *row, const char *here, const char *
     tti_str_printf(out, "), %s in the checkpoint", there);
 }
 
-/* Lists keys with different values: those that must not differ, and those that the user did not
- * set. */
+/* Lists keys with different values: in `refused` those that must not differ, and separately those
+ * that the user did not set. */
 static tutti_status list_differences(const tutti_job *job, const tutti_job *saved, tti_str *refused,
                                      tti_str *notice) {
     tti_str here = {0}, there = {0};
@@ -143,7 +145,7 @@ tutti_status tti_resume_check(const tutti_job *job, const char *run_dir, tti_str
     return st;
 }
 
-/* Whether each key of asked has the same value in found, or is left open. */
+/* True if each key that `asked` sets has the same value in `found`. */
 static bool is_answer_to(const tutti_job *found, const tutti_job *asked) {
     tti_str a = {0}, b = {0};
     bool same = true;

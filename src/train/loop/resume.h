@@ -7,13 +7,13 @@
 
 /* Compares a resolved job with the job in the newest checkpoint of run_dir.  TUTTI_E_CONFIG, with
  * both values and a suggestion, if a key differs that a resumed run cannot change. notice: other
- * differences that neither the command line nor the caller requested; empty if there are none.
- * Does nothing without a readable checkpoint. */
+ * differences that neither the command line nor the caller set; empty if there are none.  No-op
+ * without a readable checkpoint. */
 TUTTI_NODISCARD tutti_status tti_resume_check(const tutti_job *job, const char *run_dir,
                                               tti_str *notice);
 
-/* Whether dir holds a run of the job with this text: each key of its job.yaml has the same value,
- * or is left open by the text. */
+/* True if dir holds a run of the job with this text: every key that the text sets has the same
+ * value in the job.yaml of dir. */
 bool tti_resume_is_own(const char *dir, const char *yaml);
 
 #endif /* TTI_TRAIN_RESUME_H */

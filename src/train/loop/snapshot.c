@@ -22,24 +22,25 @@ typedef struct tensors {
 
 /* The location of a tensor in the executor, which may store it partitioned. */
 typedef struct place {
-    const tti_slot *slot; /* slot in the plan of the whole model */
+    const tti_slot *slot; /* its slot in the plan of the whole model */
     int k;
 } place;
 
 /* The user pointer of tti_ckpt_access. */
 typedef struct accessor {
     tti_exec *exec;
-    tti_part_store store; /* of what is read */
+    tti_part_store store; /* stores the tensors that are read */
     const tti_plan *plan;
-    const char *order; /* order of the parameters in the checkpoint that is read */
-    size_t *there; /* [n_slots]: locations in the program that wrote it; NULL: nothing was read */
-    /* Hashes of the restored parameters: at the locations of the writer, as in the manifest, and at
-     * their locations here. */
+    const char *order; /* order of the parameters in the checkpoint */
+    size_t *there;     /* [n_slots]: locations in the program that wrote the checkpoint; NULL: no
+                          checkpoint was read */
+    /* Hashes of the restored parameters, with the locations of the writer, as in the manifest, and
+     * with the locations of this program. */
     uint64_t hash_there, hash_here;
     int64_t step; /* the saved step */
 } accessor;
 
-/* Hashes a parameter, block by block, as the update of the undivided model hashes it at that
+/* Hashes a parameter, block by block, in the same way as the update of the undivided model at that
  * location. */
 static uint64_t hash_param(const float *w, size_t n_elems, size_t first) {
     uint64_t hash = 0;
@@ -50,7 +51,7 @@ static uint64_t hash_param(const float *w, size_t n_elems, size_t first) {
     return hash;
 }
 
-/* ---- the order of the parameters: the hash depends on it, and versions may differ in it ---- */
+/* ---- the order of the parameters, which affects the hash and may differ between versions ---- */
 
 static tutti_status place_line(const tti_plan *plan, char *line, size_t *at, size_t *there) {
     int i = tti_plan_find_slot(plan, line);
@@ -61,7 +62,8 @@ static tutti_status place_line(const tti_plan *plan, char *line, size_t *at, siz
     return TUTTI_OK;
 }
 
-/* there [n_slots]: locations by the text of the checkpoint; without one, those of this program. */
+/* Computes the locations there [n_slots] from the text in the checkpoint; if it has none, uses
+ * those of this program. */
 static tutti_status read_order(const tti_plan *plan, const char *text, size_t *there) {
     size_t at = 0;
     int n = 0;
@@ -79,7 +81,7 @@ static tutti_status read_order(const tti_plan *plan, const char *text, size_t *t
     return st;
 }
 
-/* ---- tensors, one after the other ---- */
+/* ---- tensors ---- */
 
 static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **bytes) {
     const accessor *a = user;
@@ -96,7 +98,7 @@ static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **
                     a->step, tensor->name);
 }
 
-/* Parts begin at blocks. */
+/* Stores a part of a tensor; parts begin at block boundaries. */
 static tutti_status put(void *user, const tti_ckpt_tensor *tensor, uint64_t first_byte,
                         size_t n_bytes, const void *bytes) {
     accessor *a = user;
@@ -117,7 +119,7 @@ static tutti_status put(void *user, const tti_ckpt_tensor *tensor, uint64_t firs
     return tti_part_store_add(&a->store, at->k, at->slot, first, n, bytes);
 }
 
-/* k: number of a state array; state NULL: the parameter itself. */
+/* Describes a tensor of a slot. k: number of a state array; state NULL: the parameter itself. */
 static tti_ckpt_tensor tensor_of(tensors *t, const tti_slot *slot, const char *state, int k) {
     const char *name = slot->param->name;
     if (state) name = tti_arena_printf(&t->arena, "state.%s.%s", name, state);
@@ -126,8 +128,8 @@ static tti_ckpt_tensor tensor_of(tensors *t, const tti_slot *slot, const char *s
     return (tti_ckpt_tensor){name, slot->param->out[0]->type, at};
 }
 
-/* Lists all parameters and buffers by name, the states of trained parameters, and averages of all.
- */
+/* Lists all parameters and buffers by name, the states of trained parameters, and the averages of
+ * all parameters. */
 static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, tensors *t) {
     const tti_plan *plan = b->plan;
     const tti_optimizer *optimizer = tti_optimizer_find(b->config.optimizer.name);
@@ -159,7 +161,7 @@ tutti_status tti_snapshot_hash(const tti_blueprint *b, tti_exec *exec, uint64_t 
     return TUTTI_OK;
 }
 
-/* Prints the properties that, besides the tensors, decide the bits of the rest of the run. */
+/* Prints the properties that, besides the tensors, determine the bits of the rest of the run. */
 static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
     const tti_job_config *c = &b->config;
     snprintf(out, n_bytes,
@@ -178,7 +180,8 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     char identity[1024];
     print_identity(b, identity, sizeof identity);
     tti_blueprint_describe(b, &backend);
-    for (int i = 0; i < b->plan->n_slots; i++) /* names have no control characters */
+    for (int i = 0; i < b->plan->n_slots;
+         i++) /* a newline can separate names, because they have no control characters */
         tti_str_printf(&order, "%s%s", i ? "\n" : "", b->plan->slots[i].param->name);
     uint64_t hash = 0;
     tutti_status st = tti_exec_pull(exec);
@@ -238,7 +241,7 @@ static tutti_status check_identity(const tti_blueprint *b, const tti_ckpt *ckpt)
                     tti_ckpt_dir(ckpt), saved ? saved : "(unknown)", identity, tti_ckpt_dir(ckpt));
 }
 
-/* Older versions ended the description of the host's kernels with these words. */
+/* Older versions appended these words to the description of the host's kernels. */
 static const char former_end[] = ", 1 thread per lane";
 
 static bool are_same_kernels(const char *saved, const char *here) {
@@ -287,7 +290,8 @@ static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const t
     return st;
 }
 
-/* Checks that the tensors read are those that were written, and that memory now holds them. */
+/* Checks that the tensors that were read equal those that were written, and that memory now holds
+ * them. */
 static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
                                  const accessor *user) {
     uint64_t found = user->hash_here, said = tti_ckpt_get_meta(ckpt)->params_hash;

@@ -17,9 +17,9 @@ typedef struct tti_run_state {
         *shard_map; /* borrowed: written to the manifest for information only; NULL: equal runs */
 } tti_run_state;
 
-/* Saves parameters, optimizer state and the state of the run.  Called by rank 0, while the others
- * are in tti_exec_serve, which the caller ends.  TUTTI_E_NUMERICS: a parameter is not finite, and
- * nothing was saved. */
+/* Saves parameters, optimizer state and the state of the run.  Called by rank 0 while the other
+ * ranks are in tti_exec_serve, which the caller ends.  TUTTI_E_NUMERICS: a parameter is not finite,
+ * and nothing was saved. */
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                const char *job_yaml, const tti_run_state *state);
 
@@ -29,11 +29,11 @@ tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const cha
                                tti_reporter *reporter, tti_run_state *state);
 
 /* Computes the hash of the whole model, which is the same for any layout of workers.  Called by
- * rank 0, after tti_exec_pull, while the others are in tti_exec_serve. */
+ * rank 0, after tti_exec_pull, while the other ranks are in tti_exec_serve. */
 tutti_status tti_snapshot_hash(const tti_blueprint *b, tti_exec *exec, uint64_t *hash);
 
-/* Loads it without a reporter, for a loop of the caller: other data, batch, shards and seed are
- * accepted; parameters and optimizer must be the same.  Warnings are dropped. */
+/* The same without a reporter, for a training loop of the caller: data, batch, shards and seed may
+ * differ; parameters and optimizer must be the same.  Warnings are dropped. */
 tutti_status tti_snapshot_restore(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                   tti_run_state *state);
 

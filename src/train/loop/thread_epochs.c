@@ -1,5 +1,5 @@
-/* thread_epochs.c - runs one group of threads after the other; one more thread checks for requests
- * to change their number. */
+/* thread_epochs.c - runs groups of threads one after the other.  A separate thread watches for
+ * requests to change the number of threads. */
 #include "train/loop/thread_epochs.h"
 
 #include <pthread.h>
@@ -21,19 +21,19 @@ enum { LOOK_MS = 20 };
 
 typedef struct epochs {
     const tti_thread_epochs_desc *desc;
-    tti_blueprint b;    /* for n workers */
+    tti_blueprint b;    /* blueprint for n workers */
     tti_carry *carries; /* [most] */
     tti_mirror *mirror;
     int n;
     tti_host_file_range may;
     tti_host_file hosts;
-    pthread_mutex_t mutex; /* of the following, and of n */
+    pthread_mutex_t mutex; /* guards the following fields and n */
     tutti_comm_group *group;
-    int wanted; /* in the next epoch */
+    int wanted; /* workers of the next epoch */
     bool is_over;
 } epochs;
 
-/* 0: nothing new. */
+/* Returns the number of threads that the user wants; 0: no change. */
 static int wanted_threads(epochs *all, int n_now) {
     char text[800];
     int n = tti_host_file_workers(&all->hosts, &all->may, text, sizeof text);
@@ -44,7 +44,7 @@ static int wanted_threads(epochs *all, int n_now) {
     return n == 0 ? 0 : TTI_MIN(TTI_MAX(n, all->may.least), all->may.most);
 }
 
-/* Breaks the group when another number of workers is asked for. */
+/* The watching thread: breaks the group when the user wants another number of workers. */
 static void *look_for_change(void *arg) {
     epochs *all = arg;
     for (bool is_over = false; !is_over; tti_sleep_ms(LOOK_MS)) {
@@ -89,7 +89,7 @@ static tutti_status run_epoch(epochs *all) {
     return st;
 }
 
-/* True if the epoch ended because another number of workers was asked for. */
+/* True if the epoch ended because the user wants another number of workers. */
 static bool change(epochs *all, tutti_status st) {
     pthread_mutex_lock(&all->mutex);
     bool changes = st == TUTTI_E_PEER && all->wanted != all->n;
@@ -101,7 +101,7 @@ static bool change(epochs *all, tutti_status st) {
         tti_carry *carry = &all->carries[r];
         carry->has_changed = true;
         if (r < all->n) continue;
-        tti_carry_end(carry); /* of a thread that is not a member any more */
+        tti_carry_end(carry); /* the thread is no longer a member */
         carry->at = (tti_carry_position){0};
         carry->recorded = 0;
         carry->group_s = 0;

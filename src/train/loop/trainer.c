@@ -1,7 +1,7 @@
 /* trainer.c - tutti_train: places workers as threads or processes, starts and ends them.
  *
- *   threads    this process runs every rank; they share data sets and plan
- *   processes  this process supervises; each worker runs tutti_train again and finds its rank and
+ *   threads    this process runs all ranks, which share data sets and plan
+ *   processes  this process supervises; each worker calls tutti_train again and finds its rank and
  *              its communicator in the environment
  * Under another launcher (mpirun, srun, torchrun) this process is a rank already. */
 #include <fcntl.h>
@@ -48,7 +48,7 @@
 #include "train/setup/worker_exec.h"
 #include "tutti/launch.h"
 
-enum { DEVICE_GRACE_MS = 2000 }; /* NCCL needs that long to give up */
+enum { DEVICE_GRACE_MS = 2000 }; /* NCCL needs this long to abort */
 
 typedef struct trainer {
     tutti_job *job;
@@ -60,22 +60,22 @@ typedef struct trainer {
     bool is_worker; /* started by a supervisor: this process is one rank */
     bool made_dir;  /* the run folder is new */
     char dir[512];  /* its full path: the program may change its current folder during the run */
-    int lock;       /* of the run folder; -1: none */
-    bool continues; /* resumes from the last checkpoint of the folder */
+    int lock;       /* lock of the run folder; -1: none */
+    bool continues; /* continues from the newest checkpoint of the folder */
     char *yaml;     /* the resolved job */
-    tti_model_copy *model_copy;       /* of model.file, on its way to the run folder */
-    tti_job_server server;            /* of a job with a parameter server */
+    tti_model_copy *model_copy; /* copy of model.file that is being written to the run folder */
+    tti_job_server server;      /* used by a job with a parameter server */
     tti_shared_params *shared_params; /* shared by worker threads; NULL: each worker has its own */
     tutti_comm *comm;                 /* under another launcher: connected before anything else */
     int core_rank, core_n_ranks;      /* under another launcher: this rank's part of its cores */
     int n_devices;                    /* devices of the workers of this machine together */
     int n_cores;               /* cores usable by this process, before its threads are pinned */
     tti_flight_memory *flight; /* the recorder of all ranks */
-    tti_carry *carry;          /* in a worker of an elastic run; else NULL */
+    tti_carry *carry;          /* set in a worker of an elastic run; else NULL */
     int slot;                  /* rank of this process on its host when it was started */
-    int device_place;          /* of a worker of an elastic run, which selects its device */
-    tti_host_offset hosts;     /* of an elastic run on several hosts */
-    tti_hosts *links;          /* of its supervisor to the others; NULL: none */
+    int device_place;          /* selects the device of a worker of an elastic run */
+    tti_host_offset hosts;     /* used by an elastic run on several hosts */
+    tti_hosts *links;          /* links of its supervisor to the other supervisors; NULL: none */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -97,8 +97,7 @@ static tutti_status write_job(const trainer *t) {
     return tti_atomic_file_save(path, t->yaml, strlen(t->yaml));
 }
 
-/* Checks the folder that the supervisor has made.  A rank of `tutti launch` has no such supervisor.
- */
+/* Checks the folder that the supervisor has created; a rank of `tutti launch` has none. */
 static tutti_status find_own_dir(trainer *t) {
     const char *dir = tti_job_config_of(t->job)->run.dir;
     snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
@@ -110,7 +109,7 @@ static tutti_status find_own_dir(trainer *t) {
         dir, t->place.n_ranks);
 }
 
-/* The supervisor of a worker has made the folder; a resumed run has one. */
+/* Creates the folder, unless a supervisor has done so or the run is resumed. */
 static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
     char *dir = t->result->run_dir;
     size_t n_bytes = sizeof t->result->run_dir;
@@ -130,7 +129,7 @@ static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
     return tti_run_dir_create(tti_job_config_of(t->job)->run.dir, name, dir, n_bytes);
 }
 
-/* Messages have the path as given.  A path that is too long stays relative. */
+/* Finds the full path; messages use the path as given.  A path that is too long stays relative. */
 static void find_full_dir(trainer *t) {
     char here[sizeof t->dir] = "";
     const char *dir = t->result->run_dir;
@@ -140,28 +139,28 @@ static void find_full_dir(trainer *t) {
     if (joins) strcat(strcat(t->dir, "/"), dir);
 }
 
-/* Locks the folder: no other process may train in it meanwhile.  The process that starts workers
- * holds the lock for them.  Nothing is written to or removed from a folder before it is locked. */
+/* Creates and locks the folder, before anything is written to or removed from it.  The process that
+ * starts workers holds the lock for them. */
 static tutti_status make_own_dir(trainer *t) {
     const char *dir = t->result->run_dir;
     bool is_kept = t->is_worker && !t->comm, is_new;
     TTI_TRY(find_or_make_dir(t, &is_new));
     if (!is_kept) TTI_TRY(tti_run_dir_lock(dir, &t->lock));
     if (!is_new) return TUTTI_OK;
-    if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir); /* of a run that has just ended */
+    if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir); /* a run has just ended */
     t->made_dir = true;
     find_full_dir(t);
     return write_job(t);
 }
 
-/* Host 0 makes the folder for all hosts. */
+/* Host 0 creates the folder for all hosts. */
 static tutti_status make_dir_of_hosts(trainer *t, const tti_devices *devices) {
     const tti_job_config *c = tti_job_config_of(t->job);
     char *dir = t->result->run_dir;
     bool is_first = t->hosts.node == 0;
     if (is_first) TTI_TRY(make_own_dir(t));
     if (is_first) find_full_dir(t);
-    char *yaml = tutti_job_print(t->job, false); /* with paths as given */
+    char *yaml = tutti_job_print(t->job, false); /* with paths as the user wrote them */
     if (!yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     tutti_status st = tti_host_group_open(&t->hosts, c, devices, yaml, dir, &t->links);
     free(yaml);
@@ -176,7 +175,7 @@ static tutti_status make_dir_of_hosts(trainer *t, const tti_devices *devices) {
                     dir);
 }
 
-/* With ranks of another launcher, rank 0 makes the folder for all. */
+/* Under another launcher, rank 0 creates the folder for all ranks. */
 static tutti_status make_run_dir(trainer *t) {
     tutti_status st = !t->comm || t->place.rank == 0 ? make_own_dir(t) : TUTTI_OK;
     if (t->comm) st = tti_agree_on_dir(t->comm, st, t->result->run_dir, sizeof t->result->run_dir);
@@ -186,7 +185,7 @@ static tutti_status make_run_dir(trainer *t) {
 
 /* ---- one rank ---- */
 
-/* 0: workers record nothing, to measure what the recorder costs (bench/elastic_cost.py). */
+/* 0 disables the flight recorder, to measure its cost (bench/elastic_cost.py). */
 #ifndef TUTTI_FLIGHT
 #define TUTTI_FLIGHT 1
 #endif
@@ -195,7 +194,7 @@ static tti_flight *flight_of(const trainer *t, int slot) {
     return TUTTI_FLIGHT ? tti_flight_of(t->flight, slot) : NULL;
 }
 
-/* Workers of other processes: from here on they may continue without the others. */
+/* From here on asynchronous workers in other processes may continue without this one. */
 static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                tutti_comm *progress, tti_server *server, int rank) {
     int local_rank = t->comm ? t->core_rank : rank;
@@ -224,7 +223,7 @@ static tutti_status run_worker(const trainer *t, const tti_blueprint *b, tutti_c
         t->result);
 }
 
-/* A worker whose server is in the process of rank 0: workers with whole models have no other
+/* Runs a worker whose server is in the process of rank 0.  Workers with whole models have no other
  * connection. */
 static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                int rank) {
@@ -243,7 +242,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
                              int rank) {
     const tti_job_config *c = tti_job_config_of(t->job);
     tutti_comm *comm = t->comm;
-    if (!comm && t->carry && b->n_workers == 1) /* hears of a worker that joins */
+    if (!comm && t->carry && b->n_workers == 1) /* gets notice of a worker that joins */
         TTI_TRY(tutti_comm_create(&(tutti_comm_desc){.group = group, .n_ranks = 1}, &comm));
     else if (!comm)
         TTI_TRY(tti_worker_threads_join(group, rank, b->n_workers, c, &comm));
@@ -254,7 +253,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
         st = tti_job_server_is_joined(b, t->is_worker)
                  ? run_served(t, b, comm, rank)
                  : run_worker(t, b, comm, comm, t->server.server, rank);
-    /* Tells the other ranks, which wait for this one, why it fails. */
+    /* Report the failure to the other ranks, which wait for this one. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
     if (st != TUTTI_OK && t->server.server)
         tti_server_abort(t->server.server, st, tutti_last_error());
@@ -307,7 +306,7 @@ static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
-/* One epoch of a worker thread whose number changes. */
+/* Runs one epoch of a worker thread in a run whose number of threads changes. */
 static tutti_status run_thread_epoch(void *user, const tti_blueprint *b, tutti_comm_group *group,
                                      int rank, tti_carry *carry) {
     trainer own = *(const trainer *)user;
@@ -343,7 +342,7 @@ static tutti_status run_host_epoch(trainer *t, const tti_blueprint *b, const tti
     return st;
 }
 
-/* One epoch of an elastic run: the members and the group stay the same. */
+/* Runs one epoch of an elastic run, in which the members and the group stay the same. */
 static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_epoch *epoch) {
     tutti_comm_group *group;
     const tti_blueprint b = tti_carry_blueprint(whole, epoch->n_ranks);
@@ -356,9 +355,8 @@ static tutti_status run_epoch(trainer *t, const tti_blueprint *whole, const tti_
     return st;
 }
 
-/* A worker that has joined no group waits for a place as long as the run lasts, and so does one
- * whose replica has lost another worker; on several hosts the supervisor decides for how long any
- * worker waits. */
+/* Waits for a place.  A worker that has joined no group, or whose replica has lost another worker,
+ * waits until the run ends.  On several hosts the supervisor decides how long any worker waits. */
 static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti_epoch *epoch) {
     tti_flight *flight = flight_of(t, t->slot);
     int wait_ms = (int)tti_job_config_of(t->job)->parallel.phase_timeout_ms;
@@ -371,14 +369,14 @@ static tutti_status wait_for_place(const trainer *t, const tti_carry *carry, tti
     return st;
 }
 
-/* After a loss every member leaves the group, and the supervisor makes the next one. */
+/* After a loss every member leaves the group, and the supervisor creates the next one. */
 static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     tti_carry carry = {.has_changed = tti_worker_joins(),
                        .slot = t->slot,
                        .has_partitions = tti_worker_has_partitions(b)};
     int rank = t->place.rank, fd = t->place.comm_fd;
     tti_epoch epoch = {.rank = rank, .n_ranks = b->n_workers, .place = rank, .group_fd = fd};
-    bool waits = carry.has_changed || t->hosts.n_nodes > 0; /* for the first epoch too */
+    bool waits = carry.has_changed || t->hosts.n_nodes > 0; /* also before the first epoch */
     tutti_status st = TUTTI_OK;
     if (carry.has_partitions && b->config.parallel.mirror)
         TTI_TRY(tti_mirror_open(tti_worker_fd("TUTTI_MIRROR_FD"), b, &carry.mirror));
@@ -397,7 +395,7 @@ static tutti_status run_elastic(trainer *t, const tti_blueprint *b) {
     return st;
 }
 
-/* Half of the time after which the other workers give up. */
+/* Half of the time after which the other workers time out. */
 static int slow_phase_ms(const trainer *t) {
     return (int)(tti_job_config_of(t->job)->parallel.phase_timeout_ms / 2);
 }
@@ -458,7 +456,7 @@ static tutti_status run_here(const trainer *t, const tti_blueprint *b) {
     return b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
 }
 
-/* Without a supervisor a thread watches the ranks of this process. */
+/* If there is no supervisor, a thread watches the ranks of this process. */
 static tutti_status run_watched(trainer *t, const tti_blueprint *b) {
     tti_watch *watch;
     TTI_TRY(tti_watch_create(
@@ -476,7 +474,7 @@ static tutti_status run_watched(trainer *t, const tti_blueprint *b) {
 
 /* ---- the call ---- */
 
-/* The report page only shows the run; a failure to write it is not a failure of the run. */
+/* Writes the report page.  A failure to write it does not fail the run. */
 static void write_report(const trainer *t, const tti_blueprint *b) {
     if (t->desc->trial_ms > 0 || (t->is_worker && t->place.rank != 0)) return;
     const char *run_dir = t->dir;
@@ -513,7 +511,7 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
-/* Rank 0 warns if samples that are read from files changed between two parts of the run. */
+/* Rank 0 warns if sample files changed between two parts of the run. */
 static tutti_status keep_samples_record(trainer *t, const tti_blueprint *b) {
     const tutti_samples *const *given = tti_job_config_of(t->job)->data.samples;
     char note[512];
@@ -542,9 +540,8 @@ static tutti_status print_job(trainer *t, const tti_blueprint *b) {
     return TUTTI_OK;
 }
 
-/* Once the data is open, auto values are known: the folder and the checkpoints get the resolved
- * job.  A resumed run keeps its job file.
- */
+/* Writes the resolved job to the folder and keeps it for checkpoints.  Values of auto are known
+ * once the data is open.  A resumed run keeps its job file. */
 static tutti_status keep_job(trainer *t, const tti_blueprint *b) {
     TTI_TRY(print_job(t, b));
     if (t->continues || t->place.rank != 0 || tti_worker_joins()) return TUTTI_OK;
@@ -576,7 +573,7 @@ static tutti_status train_here(trainer *t) {
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
-    /* Workers that are processes share no memory: the first ones are the servers. */
+    /* Worker processes share no memory, so the first workers are the servers. */
     st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
     if (st == TUTTI_OK && !t->is_worker) st = tti_worker_shared_params_create(b, &t->shared_params);
     if (st == TUTTI_OK) st = tti_stop_install(&stop);
@@ -621,14 +618,14 @@ static tutti_status connect_ranks(trainer *t, const tti_devices *devices) {
     return tti_agree_on_devices(t->comm, identity, &t->n_devices);
 }
 
-/* This process computes nothing: its workers are processes. */
+/* True if this process only supervises: its workers are processes. */
 static bool supervises(const trainer *t) {
     const tti_job_config *c = tti_job_config_of(t->job);
     bool many = c->parallel.workers > 1 || c->run.restarts > 0 || c->parallel.min_workers > 0;
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
 }
 
-/* Ranks of another launcher record for themselves, without a process that watches them. */
+/* Ranks of another launcher have their own recorders, because no process watches them. */
 static tutti_status open_flight(trainer *t) {
     if (supervises(t)) return TUTTI_OK;
     TTI_TRY(tti_live_inherit(&t->flight));
@@ -645,8 +642,8 @@ static tutti_status open_flight(trainer *t) {
 /* True in the process that prints warnings; with a supervisor that is the worker of rank 0. */
 static bool prints_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
 
-/* Call it before any kernel is prepared.  Processes of our own supervisor are on one machine, so
- * each makes the same choice from the checkpoint. */
+/* Chooses the kernel level, before any kernel is prepared.  Processes of Tutti's supervisor run on
+ * one machine, so each makes the same choice from the checkpoint. */
 static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
     const tti_job_config *c = tti_job_config_of(t->job);
     const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
@@ -664,8 +661,8 @@ static tutti_status choose_kernels(const trainer *t, const tti_devices *devices)
     return TUTTI_OK;
 }
 
-/* Called before anything is written, because the job in the run folder may have been edited or
- * damaged. */
+/* Compares the job with the checkpoint before anything is written, because the job in the run
+ * folder may have been edited or damaged. */
 static tutti_status check_resumed_job(trainer *t) {
     tti_str notice = {0}, text = {0};
     if (!t->desc->resume) return TUTTI_OK;
@@ -680,8 +677,8 @@ static tutti_status check_resumed_job(trainer *t) {
     return st;
 }
 
-/* A launcher that restarts its ranks uses the same command: they resume if the folder has a run of
- * exactly this job.  Rank 0 checks, because only it may have the folder so far. */
+/* Resumes if the folder has a run of exactly this job, because a launcher restarts its ranks with
+ * the same command.  Only rank 0 checks, because other ranks may not have the folder yet. */
 static tutti_status look_for_own_run(trainer *t) {
     double found[2] = {tti_launcher_restarted(), 0};
     found[1] = t->place.rank == 0 && tti_resume_is_own(tti_job_config_of(t->job)->run.dir, t->yaml);
@@ -690,8 +687,8 @@ static tutti_status look_for_own_run(trainer *t) {
     return TUTTI_OK;
 }
 
-/* A job that leaves the number of workers open uses that of the launcher.  So does a resumed run,
- * instead of the number in its folder. */
+/* Uses the launcher's number of workers if the job sets none, and in a resumed run instead of the
+ * number in its folder. */
 static tutti_status take_workers_of_launcher(const trainer *t) {
     char text[24];
     int n_all = t->hosts.n_all;
@@ -709,7 +706,7 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     return TUTTI_OK;
 }
 
-/* The workers of an elastic run are started and replaced by this process. */
+/* Checks that this process can start and replace the workers, as an elastic run requires. */
 static tutti_status check_elastic(const trainer *t, bool foreign) {
     bool on_hosts = t->hosts.n_nodes > 0;
     if (tti_job_config_of(t->job)->parallel.min_workers == 0 && !on_hosts) return TUTTI_OK;
@@ -753,8 +750,8 @@ static tutti_status prepare(trainer *t) {
     t->n_devices = devices.n;
     t->n_cores = tti_cores_usable();
     if (foreign) TTI_TRY(connect_ranks(t, &devices));
-    /* After the ranks have compared the job: its text for the run folder has paths that hold in any
-     * directory (ranks of other hosts may be in another one).  Messages keep paths as given. */
+    /* Not earlier: ranks compare the job with paths as given, but the run folder gets absolute
+     * paths, because ranks may run in different directories.  Messages keep the paths as given. */
     TTI_TRY(print_job(t, NULL));
     TTI_TRY(check_resumed_job(t));
     int n_here = foreign                ? t->core_n_ranks

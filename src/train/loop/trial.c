@@ -1,4 +1,4 @@
-/* trial.c - runs the real training and stops it early.
+/* trial.c - runs tutti_train and stops it early.
  *
  * The speed of the loader alone does not show whether it is fast enough, because training uses the
  * same cores.  So both run as usual, and the time that training waits is measured. */
@@ -39,7 +39,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 /* ---- the job ---- */
 
-/* A copy of the job with its own folder and no end. */
+/* Copies the job, with a temporary run folder and no end. */
 static tutti_status copy_job(const tutti_job *job, const char *run_dir, tutti_job **out) {
     static const char *const changes[] = {"train.steps=1000000000", "run.log_every=1",
                                           "parallel.place=threads"};

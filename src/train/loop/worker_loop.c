@@ -1,4 +1,4 @@
-/* worker_loop.c - one worker: prepares, resumes, trains, evaluates, saves. */
+/* worker_loop.c - the loop of one worker: prepares, resumes, trains, evaluates and saves. */
 #include "train/loop/worker_loop.h"
 
 #include <math.h>
@@ -36,9 +36,9 @@
 #include "train/setup/pretrained.h"
 #include "train/setup/worker_exec.h"
 
-/* Values of a begun step that its end needs. */
+/* Values of a step in flight that are needed when it ends. */
 typedef struct step_at_work {
-    tti_batch batch; /* its data is released */
+    tti_batch batch; /* its data is already released */
     double lr;
     int64_t start_ns;
 } step_at_work;
@@ -47,7 +47,7 @@ typedef struct worker_loop {
     const tti_worker_loop_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
-    tti_mesh mesh;       /* set if workers divide the model */
+    tti_mesh mesh;       /* used if workers divide the model */
     tti_balance balance; /* the shard map */
     tti_exec *exec;
     tti_loader *loader;
@@ -55,7 +55,7 @@ typedef struct worker_loop {
     tti_loader_desc order;  /* order of the training batches */
     int32_t *index;         /* [shards][rows] of resident samples; then there is no loader */
     tti_reporter reporter;  /* inactive on ranks other than 0 */
-    tti_run_state state;    /* over all parts of a resumed run */
+    tti_run_state state;    /* state of the run, including the parts before a resume */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
     int n_failed_saves;     /* failed saves in a row */
     int64_t n_skipped;      /* updates skipped under train.on_nan=skip, in this part of the run */
@@ -66,15 +66,15 @@ typedef struct worker_loop {
     tti_slowest slowest;
     int64_t data_ns, exec_ns;            /* this step: waiting for a batch; in the executor */
     bool is_scaled;                      /* gradients are multiplied by a loss scale */
-    step_at_work at_work[TTI_MAX_AHEAD]; /* indexed by step: begun and not yet ended */
-    int64_t n_begun;                     /* steps begun; state.step of them ended */
+    step_at_work at_work[TTI_MAX_AHEAD]; /* indexed by step: steps in flight */
+    int64_t n_begun;                     /* number of steps begun; state.step of them have ended */
     int64_t at_step;                     /* the step that is being begun or ended */
     int stop_signal;
     bool has_state;  /* parameters and position are those of the run */
-    bool stops;      /* a callback has asked for the end */
-    bool is_asked;   /* a worker wants something, which on_request may say */
-    bool has_paused; /* after this step, for an evaluation or a checkpoint that was due */
-    bool has_lr;     /* a callback has set lr: */
+    bool stops;      /* a callback has requested the end */
+    bool is_asked;   /* a worker has a request for on_request */
+    bool has_paused; /* the loop has paused after this step for an evaluation or a checkpoint */
+    bool has_lr;     /* a callback has set the learning rate below */
     double lr;
     int64_t eval_step; /* step of the last evaluation, -1: none */
     double eval_loss, eval_accuracy;
@@ -83,7 +83,7 @@ typedef struct worker_loop {
     int64_t last_end_ns;   /* end of the previous step */
     int64_t first_step_ns; /* end of the first step; 0: not yet */
     tti_step_result last;
-    FILE *arrivals; /* rank 0 of an asynchronous run */
+    FILE *arrivals; /* used on rank 0 of an asynchronous run */
 } worker_loop;
 
 static bool is_alone(const worker_loop *s) {
@@ -128,7 +128,7 @@ static tutti_status make_loader(worker_loop *s) {
         s->reporter.n_launched = tti_exec_steps_per_launch(s->exec);
         return TUTTI_OK;
     }
-    if (is_async(s)) { /* which worker gets which batch is not known in advance */
+    if (is_async(s)) { /* the batches of a worker are not known in advance */
         desc.n_threads = 0;
         desc.epoch = desc.step = 0;
     }
@@ -137,7 +137,8 @@ static tutti_status make_loader(worker_loop *s) {
     return TUTTI_OK;
 }
 
-/* A run that was killed before its first checkpoint starts again, with the same bits. */
+/* Looks for checkpoints.  A run that was killed before its first checkpoint starts again, with the
+ * same bits. */
 static tutti_status find_checkpoints(worker_loop *s, bool *any) {
     int64_t *steps;
     size_t n_steps;
@@ -150,7 +151,7 @@ static tutti_status find_checkpoints(worker_loop *s, bool *any) {
                                    "there is no checkpoint yet: the run starts from the beginning");
 }
 
-/* Whether a checkpoint is due after so many steps. */
+/* True if a checkpoint is due after n_steps steps. */
 static bool save_is_due(const worker_loop *s, int64_t n_steps) {
     int64_t every = s->c->run.checkpoint_every;
     if (every > 0) return n_steps % every == 0;
@@ -162,13 +163,13 @@ static bool evaluation_is_due(const worker_loop *s, int64_t n_steps) {
     return every > 0 && n_steps % every == 0;
 }
 
-/* Takes the state that the workers of the last epoch have in memory, if any has one. */
+/* Loads the state that the workers of the previous epoch have in memory, if any has one. */
 static tutti_status take_over(worker_loop *s, bool *any) {
     tti_carry *carry = s->desc->carry;
     *any = false;
     if (!carry || !carry->has_changed) return TUTTI_OK;
     (void)TTI_FAULT_AT("train.take_over", carry->slot, carry->at.state.step);
-    if (carry->has_partitions) { /* records of the step that the mirror has may be missing */
+    if (carry->has_partitions) { /* records of the step in the mirror may be missing */
         carry->at = (tti_carry_position){0};
         if (carry->mirror) TTI_TRY(tti_mirror_load(carry, s->desc->comm, s->exec, &carry->at, any));
     } else {
@@ -178,7 +179,7 @@ static tutti_status take_over(worker_loop *s, bool *any) {
     (void)TTI_FAULT_AT("train.taken_over", carry->slot, carry->at.state.step);
     s->has_state = true;
     s->state = carry->at.state;
-    s->state.shard_map = NULL; /* of the last epoch */
+    s->state.shard_map = NULL; /* belongs to the previous epoch */
     s->saved_step = carry->at.saved_step;
     s->eval_step = carry->at.eval_step;
     s->eval_loss = carry->at.eval_loss;
@@ -188,7 +189,7 @@ static tutti_status take_over(worker_loop *s, bool *any) {
 }
 
 static tti_carry_position position_of(const worker_loop *s) {
-    tti_carry_position at = s->desc->carry->at; /* has what a step has left */
+    tti_carry_position at = s->desc->carry->at; /* also has the evaluation and checkpoint steps */
     at.has = 1;
     at.state = s->state;
     at.eval_step = s->eval_step;
@@ -206,8 +207,8 @@ static void note_result(const worker_loop *s, const step_at_work *at) {
     carry->at.step_ns = tti_now_ns() - at->start_ns;
 }
 
-/* Whether the records of the last committed step are written again: the worker that was rank 0 may
- * not have written them, or its evaluation is made again. */
+/* True if the records of the last committed step must be written again: the former rank 0 may not
+ * have written them, or the evaluation after the step is repeated. */
 static bool misses_record(const worker_loop *s) {
     const tti_carry *carry = s->desc->carry;
     int64_t step = s->state.step;
@@ -270,8 +271,7 @@ static tutti_status prepare(worker_loop *s) {
         tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->given_dir, d->rank == 0));
     if (again) {
         TTI_TRY(resume(s));
-        /* Another worker, or this one, may drop the record that this one wrote, and be lost before
-         * it has written it again. */
+        /* A worker may drop a written record and be lost before it has written it again. */
         bool misses = misses_record(s);
         if (d->carry && (misses || d->rank != 0)) d->carry->recorded = 0;
         TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step - misses));
@@ -283,7 +283,7 @@ static tutti_status prepare(worker_loop *s) {
         TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     bool by_server = is_async(s) && tti_server_has_processes(d->server);
     int n_timed = by_server ? s->b->n_workers : d->comm ? tutti_comm_n_ranks(d->comm) : 1;
-    bool for_all = s->balance.throughputs.n > 0; /* every worker follows their speed */
+    bool for_all = s->balance.throughputs.n > 0; /* all workers gather their times */
     TTI_TRY(tti_times_init(&s->times, d->comm, n_timed, s->state.step, for_all));
     if (by_server) {
         s->times.exec = s->exec;
@@ -297,8 +297,8 @@ static tutti_status prepare(worker_loop *s) {
     s->reporter.sums = tti_reductions_text(d, s->exec);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
-    /* Afterwards worker 0 has sent the loaded parameters to the server, and the others can evaluate
-     * with them. */
+    /* After this, worker 0 has sent the loaded parameters to the server, and the others can
+     * evaluate with them. */
     if (is_async(s)) TTI_TRY(tti_async_connect(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
     if (misses_record(s)) TTI_TRY(record_last_step(s));
@@ -327,7 +327,8 @@ static tutti_status evaluate(worker_loop *s) {
     if (st == TUTTI_OK) st = tti_reporter_eval(&s->reporter, s->state.step, &e.sums);
     tti_metric_set_destroy(e.sums.metrics);
     TTI_TRY(st);
-    if (s->desc->carry) { /* it counts once rank 0 has recorded it: else all evaluate again */
+    if (s->desc->carry) { /* the evaluation counts only once rank 0 has recorded it; until then a
+                             change of members repeats it */
         tti_phases_wait_for_peers(&s->phases, "end of evaluation");
         TTI_TRY(tti_phases_end_wait(&s->phases, tutti_comm_barrier(s->desc->comm)));
     }
@@ -341,7 +342,8 @@ static tutti_status evaluate(worker_loop *s) {
 
 /* ---- checkpoints ---- */
 
-/* The others wait for this even if saving failed.  Keeps the error text of saving. */
+/* Ends tti_exec_serve of the other ranks, which wait for this even if saving failed.  Keeps the
+ * error text of saving. */
 static tutti_status end_serve(worker_loop *s, tutti_status saved) {
     char text[2048];
     snprintf(text, sizeof text, "%s", saved == TUTTI_OK ? "" : tutti_last_error());
@@ -352,9 +354,9 @@ static tutti_status end_serve(worker_loop *s, tutti_status saved) {
 
 enum { MAX_FAILED_SAVES = 3 };
 
-/* The run continues without this checkpoint, since the previous one still exists, but only for a
- * few failures: a crash would lose everything trained since.  The final save must succeed, and
- * saving non-finite parameters always fails. */
+/* Handles a failed save.  The run continues, because the previous checkpoint still exists, but only
+ * for a few failures in a row: a crash would lose everything trained since.  The final save must
+ * succeed, and saving non-finite parameters always fails. */
 static tutti_status end_failed_save(worker_loop *s, tutti_status st) {
     char text[2048];
     bool is_final = s->state.step >= s->b->n_steps || s->stop_signal || s->stops;
@@ -401,7 +403,8 @@ static tutti_status save(worker_loop *s) {
     int64_t before = s->saved_step;
     if (before == s->state.step) return TUTTI_OK;
     tutti_status st = save_now(s);
-    if (st == TUTTI_E_PEER) s->saved_step = before; /* an elastic run saves again */
+    if (st == TUTTI_E_PEER)
+        s->saved_step = before; /* the next epoch of an elastic run saves again */
     return st;
 }
 
@@ -414,8 +417,8 @@ static double lr_of(const worker_loop *s, int64_t step) {
     return tti_lr(&desc, step);
 }
 
-/* Handles a step whose loss or gradient was not finite: with a dynamic loss scale, the scale was
- * too high, and only the scale changes. */
+/* Handles a step whose loss or gradient was not finite.  If a dynamic loss scale may be the cause,
+ * only the scale changes. */
 static tutti_status judge(worker_loop *s, tutti_status st) {
     bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
     bool is_reported = st == TUTTI_OK || skipped, overflow = false;
@@ -443,7 +446,7 @@ static tutti_status report_times(worker_loop *s) {
 
 static bool is_trial(const worker_loop *s) { return s->desc->train->trial_ms > 0; }
 
-/* Rank 0 decides, so that all workers stop at the same step. */
+/* Only rank 0 decides, so that all workers stop at the same step. */
 static bool trial_is_over(const worker_loop *s) {
     if (!is_trial(s) || s->desc->rank != 0 || s->first_step_ns == 0) return false;
     return tti_now_ns() - s->first_step_ns >= s->desc->train->trial_ms * TTI_NS_PER_MS;
@@ -451,19 +454,19 @@ static bool trial_is_over(const worker_loop *s) {
 
 static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
 
-/* Whether a checkpoint, an evaluation or an average reads the parameters after so many steps. */
+/* True if a checkpoint, an evaluation or an average reads the parameters after n_steps steps. */
 static bool is_looked_at(const worker_loop *s, int64_t n_steps) {
     return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
            n_steps % TTI_REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
 }
 
-/* Whether the next step may begin before the current one has ended, because nothing depends on its
- * result.  All workers get the same answer, and therefore stop at an agreed step and not at their
- * own signal. */
+/* True if the next step may begin before the current one has ended, because nothing depends on its
+ * result.  Equal on all workers; therefore they stop at an agreed step and not when they receive a
+ * signal. */
 static bool may_go_ahead(const worker_loop *s) {
     int64_t n = s->n_begun - s->state.step;
     if (n == 0) return true;
-    if (s->desc->carry) return false; /* the host knows which step is the last completed one */
+    if (s->desc->carry) return false; /* the host must know the last completed step */
     bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal &&
                 !s->is_asked && !tti_callbacks_follow_steps(s->desc->train);
     return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
@@ -502,7 +505,7 @@ static tutti_status begin_step(worker_loop *s) {
     return TUTTI_OK;
 }
 
-/* ---- workers that become slower or faster ---- */
+/* ---- changes of throughput ---- */
 
 static tutti_status rebalance(worker_loop *s) {
     TTI_ASSERT(s->n_begun == s->state.step);
@@ -520,7 +523,7 @@ static tutti_status rebalance(worker_loop *s) {
     return tti_reporter_shares(&s->reporter, s->state.step);
 }
 
-/* Called after a step in which workers have waited for each other. */
+/* Looks for the slowest worker after a step in which workers have waited for each other. */
 static tutti_status look_for_slowest(worker_loop *s, int64_t start_ns) {
     tti_slowest_add(&s->slowest, s->data_ns, s->exec_ns, tti_now_ns() - start_ns);
     if (s->last.partial || !tti_slowest_is_due(&s->slowest, s->state.step)) return TUTTI_OK;
@@ -528,7 +531,8 @@ static tutti_status look_for_slowest(worker_loop *s, int64_t start_ns) {
     return tti_phases_end_wait(&s->phases, tti_slowest_gather(&s->slowest, s->state.step));
 }
 
-/* A single worker without a step in flight can stop at once, with a checkpoint. */
+/* Begins as many steps as may be in flight.  A single worker without a step in flight can stop at
+ * once, with a checkpoint. */
 static tutti_status begin_steps(worker_loop *s) {
     if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
     tutti_status st = TUTTI_OK;
@@ -567,11 +571,11 @@ static void note_position(const worker_loop *s) {
 static tutti_status one_step(worker_loop *s) {
     int64_t start_ns = tti_now_ns();
     s->data_ns = s->exec_ns = 0;
-    if (s->desc->carry) TTI_TRY(tti_comm_heard(s->desc->comm));
+    if (s->desc->carry) TTI_TRY(tti_comm_check_reported(s->desc->comm));
     if (TTI_FAULT_AT("train.other_call", s->desc->rank, s->state.step))
         TTI_TRY(tutti_comm_barrier(s->desc->comm));
     TTI_TRY(begin_steps(s));
-    if (s->n_begun == s->state.step) return TUTTI_OK; /* stops without another step */
+    if (s->n_begun == s->state.step) return TUTTI_OK; /* stop before another step */
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
     s->at_step = s->state.step;
     int64_t begun_ns = tti_now_ns();
@@ -584,7 +588,7 @@ static tutti_status one_step(worker_loop *s) {
     if (s->desc->carry) TTI_TRY(note_commit(s, at));
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(tti_verify_reread(&s->verify, s->state.step, &s->last));
-    /* Votes are for a stop, unless on_request may say what else they are for. */
+    /* Votes request a stop, unless the program has on_request, which may request something else. */
     s->is_asked |= s->last.n_votes > 0;
     if (s->is_asked && !s->desc->train->on_request) s->stop_signal = tti_stop_signal_of_any();
     TTI_TRY(write_metrics(s, at));
@@ -595,7 +599,7 @@ static tutti_status one_step(worker_loop *s) {
     tti_times_add(&s->times, &s->last, at->batch.wait_ns, s->last_end_ns - since);
     bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
     TTI_TRY(look_for_slowest(s, start_ns));
-    /* Workers that do not communicate in this step do not wait for each other either. */
+    /* If workers do not communicate in this step, they do not wait for each other either. */
     s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
     s->times_are_due = false;
@@ -609,7 +613,7 @@ static tutti_status one_step(worker_loop *s) {
 
 static double lr_at(void *user, int64_t step) { return lr_of(user, step); }
 
-/* Trains to the next checkpoint, evaluation or end. */
+/* Trains to the next checkpoint, evaluation or the end. */
 static tutti_status async_stretch(worker_loop *s) {
     bool stopped;
     tti_async_desc desc = {.b = s->b,
@@ -715,19 +719,20 @@ static tutti_status finish(worker_loop *s, tutti_train_result *result) {
     uint64_t hash;
     TTI_TRY(tti_exec_whole_hash(s->exec, &hash));
     if (s->desc->rank == 0) result->stopped_early = s->stops && s->state.step < s->b->n_steps;
-    /* On several hosts the supervisor of each ends with the code of a run that was stopped. */
+    /* On several hosts each supervisor exits with the code of a stopped run. */
     bool is_first = s->desc->carry && s->desc->carry->epoch > 0 && s->desc->local_rank == 0;
     if (is_first) result->stop_signal = s->stop_signal;
     TTI_TRY(tti_advise_load_weights(&s->reporter, s->desc, &s->slowest, s->balance.shard_map));
     return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 
-/* A device may have completed the step whose end the host did not see. */
+/* Ends a step that a device may have completed although the host has not ended it. */
 static tutti_status salvage_step(worker_loop *s) {
     bool ended;
     tti_step_result result;
     tutti_status st = tti_exec_salvage(s->exec, &result, &ended);
-    if (!ended || s->desc->carry->has_partitions) return st; /* the mirror has the partitions */
+    if (!ended || s->desc->carry->has_partitions)
+        return st; /* partitions are restored from the mirror */
     s->last = result;
     TTI_TRY(judge(s, st));
     note_result(s, &s->at_work[s->state.step % TTI_MAX_AHEAD]);
@@ -765,7 +770,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     if (st == TUTTI_OK) st = train(&s);
     if (st == TUTTI_OK) st = finish(&s, result);
     if (st != TUTTI_OK && tti_async_leaves(s.exec, st)) {
-        tti_clear_error(); /* worker 0 has reported it; the others ignore it */
+        tti_clear_error(); /* worker 0 has reported this failure, so the others ignore it */
         st = TUTTI_OK;
     }
     bool goes_on = st == TUTTI_E_PEER && desc->carry;
@@ -773,7 +778,7 @@ tutti_status tti_worker_loop_run(const tti_worker_loop_desc *desc, tutti_train_r
     if (st != TUTTI_OK && s.phases.gave_up) result->exit_code = 128 + tti_stop_signal();
     if (st != TUTTI_OK && !goes_on) {
         tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
-        if (!desc->carry) /* else the others continue */
+        if (!desc->carry) /* in an elastic run the others continue */
             tti_lost_device_advise(desc->run_dir, desc->given_dir, tti_job_is_exact(s.c),
                                    desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);

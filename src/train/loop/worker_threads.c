@@ -27,8 +27,8 @@ typedef struct member {
     char error[4096];
 } member;
 
-/* Waits until all workers have ended, or until a thread that cannot be interrupted, such as one
- * whose disk does not answer, has used up the grace period. */
+/* Waits until all workers have ended or the grace period is over, because a thread may be stuck,
+ * for example on a disk that does not answer. */
 static void watch_others(const member *m) {
     const tti_worker_threads_desc *desc = m->desc;
     ending *e = m->ended;
@@ -63,7 +63,7 @@ static void *run_member(void *arg) {
     return NULL;
 }
 
-/* The worker that failed first is the cause; other failures follow from it. */
+/* Returns the failure of the worker that failed first, which caused the other failures. */
 static tutti_status first_failure(const member *members, int n) {
     const member *first = NULL;
     for (int r = 0; r < n; r++) {
@@ -103,7 +103,8 @@ tutti_status tti_worker_threads_run(const tti_worker_threads_desc *desc) {
     if (n_started < desc->n) {
         st = tti_fail(TUTTI_E_NOMEM, "%s: cannot start worker thread %d of %d", desc->who,
                       n_started, desc->n);
-        ended.n = desc->n - n_started; /* these never start; the failure is reported below */
+        ended.n =
+            desc->n - n_started; /* these threads never start; the failure is reported below */
         ended.is_watched = true;
         tutti_comm_group_abort(desc->group, -1, tutti_last_error());
     } else {

@@ -14,14 +14,14 @@ typedef struct tti_worker_threads_desc {
     tutti_status (*run)(void *user, int rank);
     void *user;
     /* Called once, on the thread of the worker that failed first, if another worker has not ended
-     * grace_ms later; see tutti_train_desc.  NULL: never. */
+     * after grace_ms; see tutti_train_desc.  NULL: no call. */
     void (*on_stuck)(void *user, tutti_status status, const char *text);
     int64_t grace_ms;
 } tti_worker_threads_desc;
 
 /* Calls run(user, rank) for every rank and returns when all have ended.  Rank 0 runs on the calling
- * thread.  Fails with the status and message of the worker that failed first; failures of other
- * workers are its consequences.  TUTTI_E_NOMEM: not all threads could be started. */
+ * thread.  Fails with the status and message of the worker that failed first, because it caused the
+ * failures of the other workers.  TUTTI_E_NOMEM: not all threads could be started. */
 tutti_status tti_worker_threads_run(const tti_worker_threads_desc *desc);
 
 /* Connects the communicator of n workers, threads or processes; returns when all are connected.

@@ -1,9 +1,10 @@
-/* fixed_batch.c - builds a model for the number of rows that its file fixes, proves by the shard
- * rules of its ops that the batch may be divided, and makes the same nodes for another number.
+/* fixed_batch.c - builds a model for the number of rows that its file fixes, checks with the shard
+ * rules of its ops that the batch can be divided, and copies the nodes for another number of rows.
  *
- * A node is copied with its attributes, except for shapes.  A value that is divided along a
- * dimension has so many elements there for each row; every other dimension stays.  A sum over the
- * batch is refused: it may be a part of a mean, whose number of rows is a constant of the file. */
+ * Nodes are copied with their attributes, except for shapes.  A value that is divided along a
+ * dimension has the same number of elements per row there; every other dimension stays.  A sum over
+ * the batch is refused, because it may be part of a mean, whose number of rows is a constant in the
+ * file. */
 #include "train/model/fixed_batch.h"
 
 #include <stdio.h>
@@ -14,13 +15,14 @@
 #include "passes/passes.h"
 
 typedef struct resizing {
-    const tutti_graph *from; /* of n_from rows */
-    tutti_graph *to;         /* of n_to rows */
+    const tutti_graph *from; /* graph for n_from rows */
+    tutti_graph *to;         /* graph for n_to rows */
     int64_t n_from, n_to;
-    tti_placement *placed; /* [from->n_values] along the batch */
+    tti_placement *placed; /* [from->n_values]: placement along the batch */
     tutti_value **made;    /* [from->n_values] */
     bool *live;            /* [from->n_values]: an output of the model depends on it */
-    bool *live_node;       /* [from->n_nodes]: that, or a statistic that the graph gives */
+    bool *
+        live_node; /* [from->n_nodes]: the same for nodes, including those that update statistics */
 } resizing;
 
 /* ---- nodes ---- */
@@ -30,7 +32,8 @@ static tutti_status refuse(const tti_node *node, const char *why) {
     return tti_fail(TUTTI_E_UNSUPPORTED, "%s %s", tti_node_text(node, text), why);
 }
 
-/* The shape of a value in the new graph; false: it does not have whole rows. */
+/* Computes the shape of a value in the new graph; false: the value does not consist of whole
+ * rows. */
 static bool resize_shape(const resizing *r, tti_placement at, tutti_shape *shape) {
     if (at.kind != TTI_SPLIT) return true;
     if (at.dim >= shape->n_dims || shape->dim[at.dim] % r->n_from != 0) return false;
@@ -38,7 +41,8 @@ static bool resize_shape(const resizing *r, tti_placement at, tutti_shape *shape
     return true;
 }
 
-/* Adds node with other inputs; out: the shape of its output 0, for an attribute that says it. */
+/* Adds a copy of node with other inputs. out: the shape of its output 0, for an attribute with the
+ * shape. */
 static tti_node *copy_node(resizing *r, const tti_node *node, tutti_value *const *in,
                            const tutti_shape *out) {
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
@@ -54,7 +58,7 @@ static tti_node *copy_node(resizing *r, const tti_node *node, tutti_value *const
             .op = node->op, .name = node->name, .in = in, .n_in = node->n_in, .attrs = attrs});
 }
 
-/* A whole value of equal rows, with as many as the new batch has (tti_split_node). */
+/* Resizes a whole value with equal rows to the rows of the new batch (tti_split_node). */
 static tutti_value *resize_rows(resizing *r, const tutti_value *value) {
     const tti_node *node = value->node;
     tutti_shape shape = value->type.shape;
@@ -71,7 +75,7 @@ static tutti_value *resize_rows(resizing *r, const tutti_value *value) {
     return copy ? copy->out[value->out] : NULL;
 }
 
-/* The inputs of a copy, and the placement of its outputs. */
+/* Finds the inputs of a copy and the placement of its outputs. */
 static tutti_status place_node(resizing *r, const tti_node *node, tutti_value **in,
                                tti_placement *out) {
     tti_placement at[TTI_MAX_IN] = {0};
@@ -140,7 +144,7 @@ static void mark_live(resizing *r, tutti_value *const *outputs, int n) {
     }
 }
 
-/* An input that the import adds, such as the number of rows. */
+/* Copies an input that the import adds, such as the number of rows. */
 static tutti_status resize_input(resizing *r, const tti_node *node) {
     tti_node *own = tti_graph_find_source(r->to, node->name);
     if (r->made[node->out[0]->id]) return TUTTI_OK; /* one of the samples */
@@ -148,12 +152,12 @@ static tutti_status resize_input(resizing *r, const tti_node *node) {
     if (!own) own = copy_node(r, node, NULL, &node->out[0]->type.shape);
     if (!own) return tutti_graph_check(r->to);
     r->made[node->out[0]->id] = own->out[0];
-    if (node->out[0]->type.dtype == TUTTI_I32) /* it counts the samples */
+    if (node->out[0]->type.dtype == TUTTI_I32) /* an i32 input is the number of samples */
         r->placed[node->out[0]->id] = (tti_placement){TTI_PARTIAL, 0};
     return TUTTI_OK;
 }
 
-/* The inputs of small are those of samples. */
+/* Copies the graph; the inputs of samples already exist in the new one. */
 static tutti_status resize_graph(resizing *r, const tti_import *import,
                                  const tti_import_samples *small,
                                  const tti_import_samples *samples) {
@@ -174,7 +178,7 @@ static tutti_status resize_graph(resizing *r, const tti_import *import,
     return tutti_graph_check(r->to);
 }
 
-/* An input with n rows that is otherwise like value. */
+/* Adds an input with n rows that is otherwise like value. */
 static tutti_value *add_input(tutti_graph *g, int i, const tutti_value *value, int64_t n) {
     char name[32];
     tutti_shape shape = value->type.shape;
@@ -221,8 +225,8 @@ static tutti_status resize(const tti_import *import, tutti_graph *small, tutti_g
     return st;
 }
 
-/* The rows that the file fixes for all inputs, if the shard has another number; 0: there is nothing
- * to do. */
+/* Returns the number of rows that the file fixes for all inputs if the shard has another number;
+ * else 0. */
 static int64_t find_fixed(const tti_import *import, const tti_import_samples *samples) {
     int64_t fixed = 0;
     for (int i = 0; i < tti_import_n_inputs(import); i++) {

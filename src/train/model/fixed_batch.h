@@ -5,9 +5,10 @@
 
 #include "import/import.h"
 
-/* As tti_import_build.  Where the file fixes the first dimension of all inputs to another number
- * than the shard has, that dimension counts as the batch if every node of the model computes each
- * row from the same row of its inputs; else TUTTI_E_UNSUPPORTED, which names the node. */
+/* Like tti_import_build.  If the file fixes the first dimension of all inputs to a number other
+ * than the rows of the shard, treats that dimension as the batch.  Every node of the model must
+ * then compute each row from the same row of its inputs; otherwise TUTTI_E_UNSUPPORTED names the
+ * node. */
 tutti_status tti_fixed_batch_build(const tti_import *import, tutti_graph *g,
                                    const tti_import_samples *samples, tutti_value **outputs);
 

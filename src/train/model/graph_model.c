@@ -1,6 +1,5 @@
-/* graph_model.c - models that are finished graphs: their nodes are copied into the graph of a
- * shard.
- */
+/* graph_model.c - models that are complete graphs, whose nodes are copied into the graph of a
+ * shard. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +23,8 @@ static tutti_value *refuse(tutti_graph *g, const char *name, const tutti_type *h
     return tutti_graph_refuse(g, why);
 }
 
-/* "rows" is the number of real rows of a shard, which batch norms read. */
+/* Finds the input of a node.  "rows" is the number of rows of a shard that are not padding; batch
+ * norms read it. */
 static tutti_value *find_input(void *user, tutti_graph *g, const tti_node *node) {
     tutti_value *x = user;
     const tutti_type *type = &node->out[0]->type;

@@ -1,6 +1,6 @@
 /* model_choice.c - chooses the model of a job and its parameters.
  *
- * Values that the job leaves open follow from the data: classes, tokens, the length of samples. */
+ * Values that the job does not set follow from the data: classes, tokens, the length of samples. */
 #include "train/model/model_choice.h"
 
 #include <stdio.h>
@@ -13,21 +13,21 @@
 #include "train/model/model_file.h"
 #include "train/model/plugin.h"
 
-/* Positions: one for every token of a sample, unless the job wants more. */
+/* The number of positions: one for every token of a sample, or the larger number in the job. */
 static int64_t context_of(const tti_job_config *c, const tutti_dataset_info *info) {
     bool tokens = info->x.dtype == TUTTI_I32 && info->x.shape.n_dims == 1;
     return c->model.context > 0 || !tokens ? c->model.context : info->x.shape.dim[0];
 }
 
-/* A model that predicts tokens has the vocabulary of the targets. */
+/* The size of the vocabulary.  A model that predicts tokens has the vocabulary of the targets. */
 static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *info) {
     bool guesses = strcmp(c->model.head, "classify") != 0;
     return c->model.vocabulary > 0 || guesses ? c->model.vocabulary : info->n_tokens;
 }
 
-/* The width of a built-in model's output: the classes of the labels, or for samples with fields
- * those of the job, or one value or question for each column of the target.  One question for each
- * pixel tells two classes of masks apart. */
+/* The width of a built-in model's output: the number of classes of the labels, or for samples with
+ * fields that of the job, or one value or binary logit per column of the target.  One logit per
+ * pixel separates two classes of masks. */
 static int64_t outputs_of(const tti_job_config *c, const tutti_dataset_info *info) {
     bool is_question = strcmp(c->data.format, "masks") == 0 && strcmp(c->train.loss, "bce") == 0;
     if (is_question && info->n_classes == 2) return 1;
@@ -38,7 +38,7 @@ static int64_t outputs_of(const tti_job_config *c, const tutti_dataset_info *inf
     return c->data.classes == 0 && has_columns ? type->shape.dim[0] : c->data.classes;
 }
 
-/* Returns NULL for auto. */
+/* Returns text, or NULL for auto. */
 static const char *chosen(const char *text) {
     return strcmp(text, "auto") == 0 || strcmp(text, "none") == 0 ? NULL : text;
 }
@@ -77,8 +77,8 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
     return p;
 }
 
-/* Bytes of a file's name before its ending: of a model .pt2 or .onnx, of a plugin all from the
- * first dot on (.so.1). */
+/* The length of a file name without its ending: .pt2 or .onnx of a model; for a plugin everything
+ * from the first dot on (.so.1). */
 static int bytes_of_stem(const char *file, bool is_plugin) {
     static const char *const endings[] = {".pt2", ".onnx"};
     size_t n = strlen(file);
@@ -123,10 +123,10 @@ void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
     else if (tti_plugin_checksum(path, &crc))
         snprintf(out, n_bytes, "%s %08x", kind, (unsigned)crc);
     else
-        snprintf(out, n_bytes, "%s", kind); /* building the model says why it cannot be read */
+        snprintf(out, n_bytes, "%s", kind); /* building the model reports why it cannot be read */
 }
 
-/* True if the plugin is named by the run's own job file and not by the caller. */
+/* True if the run's job file, not the caller, names the plugin. */
 static bool is_of_run(const tutti_job *job) {
     const char *source = tti_job_option_state(job, "model.plugin")->place.source;
     return source && tti_job_path(job) && strcmp(source, tti_job_path(job)) == 0;
@@ -153,7 +153,7 @@ tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
                     plugin, plugin);
 }
 
-/* Models of tokens check their input themselves. */
+/* Checks that the model accepts x; models for tokens check their input themselves. */
 static tutti_status check_input(const tti_job_config *c, const tutti_model *model,
                                 const tutti_value *x) {
     tutti_type type = tutti_value_type(x);

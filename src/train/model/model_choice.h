@@ -8,29 +8,31 @@
 #include "tutti/data.h"
 #include "tutti/models.h"
 
-/* The parameters of the model from a job and its training data.  Borrows texts of config. */
+/* Returns the parameters of the model for a job and its training data.  Borrows texts of config. */
 tutti_model_params tti_model_params_of(const tti_job_config *config,
                                        const tutti_dataset_info *info);
 
-/* Identifies the model for a checkpoint: "built-in NAME", "plugin CHECKSUM" or "file CHECKSUM" of
- * the file, or "caller", whose program builds it. */
+/* Writes an identity of the model for checkpoints: "built-in NAME", "plugin CHECKSUM" or "file
+ * CHECKSUM" with the checksum of the file, or "caller" if the caller's program builds the model. */
 void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes);
 
-/* Whether the job has the model of a checkpoint, whose identity is saved (NULL: unknown):
- * TUTTI_E_CONFIG if it was the caller's and there is none, or if the file of the run's plugin has
- * changed or is gone.  A plugin that the user has named again is accepted. */
+/* Checks that the job has the model of a checkpoint. saved: the identity in the checkpoint; NULL:
+ * unknown.  TUTTI_E_CONFIG: the caller had built the model and there is no caller's model now, or
+ * the plugin file of the run has changed or is missing.  A plugin that the user names explicitly is
+ * accepted. */
 tutti_status tti_model_check_identity(const tutti_job *job, const char *saved);
 
 /* Builds the model of import (model.file; NULL: the job has none), the caller's model, model.plugin
- * or model.name, in this order, for x.  *logits may be NULL when the builder failed;
- * tutti_graph_check has its reason.  Returns TUTTI_E_CONFIG for an unknown name, for an x that the
- * named model cannot read, and as tti_plugin_build. */
+ * or model.name, in this order, for x. out->logits may be NULL if the builder failed;
+ * tutti_graph_check returns the reason.  TUTTI_E_CONFIG: the name is unknown, the model does not
+ * accept x, or tti_plugin_build failed. */
 tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
                              const tutti_model_params *params, tutti_graph *g, tutti_value *x,
                              tti_model_outputs *out);
 
-/* The table of a model for tokens has a row for each token of the data, which are below n_tokens
- * (0: below the number of classes); else TUTTI_E_CONFIG, or TUTTI_E_DATA where no key helps. */
+/* Checks that the token table of the model has a row for each token of the data.  Tokens are below
+ * n_tokens (0: below the number of classes).  TUTTI_E_CONFIG: it has too few rows; TUTTI_E_DATA:
+ * the same, and no key of the job can change it. */
 tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_params *params,
                                         bool is_value, int64_t n_tokens);
 

@@ -17,7 +17,7 @@ struct tti_model_copy {
     char *from, *to;
     pthread_t thread;
     bool runs;
-    tutti_status st; /* of the thread, once it has ended */
+    tutti_status st; /* status of the thread, valid once it has ended */
     char error[1024];
 };
 

@@ -1,4 +1,5 @@
-/* model_file.c - finds, opens and keeps the file of model.file. */
+/* model_file.c - finds and opens the file of model.file, copies it, and builds the graph from
+ * it. */
 #include "train/model/model_file.h"
 
 #include <stdio.h>
@@ -16,7 +17,8 @@
 #include "tutti/losses.h"
 #include "tutti/models.h"
 
-/* The job's own text names the file; the command line or a program may name another one. */
+/* True if the run's job file names the file, and neither the command line nor a program names
+ * another one. */
 static bool is_named_by_run(const tutti_job *job) {
     const char *source = tti_job_option_state(job, "model.file")->place.source;
     return job->is_of_run && tti_job_path(job) && source && strcmp(source, tti_job_path(job)) == 0;
@@ -85,7 +87,8 @@ void tti_model_file_fields(const tti_import *import, tti_job_config *c) {
     snprintf(c->data.fields, sizeof c->data.fields, "%s", wants ? "all" : "");
 }
 
-/* The field for an input by model.inputs, "INPUT=FIELD, ...": its length, 0: not named there. */
+/* Finds the field for an input in model.inputs, "INPUT=FIELD, ...".  Returns its length, 0: the
+ * input is not named there. */
 static size_t named_field(const char *list, const char *input, char out[TTI_TEXT_MAX]) {
     size_t n_input = strlen(input);
     out[0] = '\0';
@@ -123,7 +126,8 @@ static tutti_status missing_field(const tutti_graph *g, const char *input, const
     return st;
 }
 
-/* A lone input takes x, or the lone field, whatever it is called. */
+/* Finds the data for an input.  If there is only one input, it gets x or the only field, regardless
+ * of its name. */
 static tutti_status find_input(const tti_import *import, const tti_job_config *c, tutti_graph *g,
                                int i, char field[TTI_TEXT_MAX], tutti_value **out) {
     const char *input = tti_import_input_name(import, i);
@@ -139,7 +143,7 @@ static tutti_status find_input(const tti_import *import, const tti_job_config *c
     tutti_value *value = tutti_find_field(g, field);
     bool is_float = tti_import_input_is_float(import, i);
     if (is_float && value->type.dtype == TUTTI_I32) value = tutti_cast(g, value, TUTTI_F32);
-    if (tti_import_input_is_bool(import, i)) { /* anything but 0 is true */
+    if (tti_import_input_is_bool(import, i)) { /* every value except 0 is true */
         tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
         value = tutti_minimum(g, tutti_abs(g, tutti_cast(g, value, TUTTI_F32)), one);
         value = tutti_cast(g, value, TUTTI_I32);
@@ -148,7 +152,7 @@ static tutti_status find_input(const tti_import *import, const tti_job_config *c
     return tutti_graph_check(g);
 }
 
-/* The output that n_text bytes of text call by its number or its name; -1: none. */
+/* Finds the output whose number or name is in n_text bytes of text; -1: none. */
 static int find_output(const tti_import *import, const char *text, size_t n_text) {
     char name[TTI_TEXT_MAX];
     int64_t number;
@@ -161,7 +165,7 @@ static int find_output(const tti_import *import, const char *text, size_t n_text
     return -1;
 }
 
-/* model.loss: the output that is the loss, -1: none. */
+/* Finds the output that is the loss by model.loss; -1: none. */
 static tutti_status find_loss(const tti_import *import, const tti_job_config *c,
                               tutti_value *const *outputs, int *out) {
     const char *text = c->model.loss;
@@ -190,7 +194,7 @@ static tutti_status find_loss(const tti_import *import, const tti_job_config *c,
     return st;
 }
 
-/* The job file of a run has all keys, so only a loss that the user set is refused. */
+/* Refuses only a loss that the user set, because the job file of a run has all keys. */
 tutti_status tti_model_file_check_loss(const tutti_job *job) {
     const tti_option_state *state = tti_job_option_state(job, "train.loss");
     if (!state->place.source || state->is_own || job->is_of_run) return TUTTI_OK;
@@ -199,7 +203,7 @@ tutti_status tti_model_file_check_loss(const tutti_job *job) {
                     "train.loss out, or give model.loss=none to use it");
 }
 
-/* ---- metrics of the model's own ---- */
+/* ---- the model's own metrics ---- */
 
 static tutti_status bad_metric(int n_outputs, const char *text, size_t n) {
     return tti_fail(TUTTI_E_CONFIG,
@@ -208,7 +212,7 @@ static tutti_status bad_metric(int n_outputs, const char *text, size_t n) {
                     (int)TTI_MIN(n, (size_t)64), text, n_outputs - 1);
 }
 
-/* Reads an output, which ends at one of the stops; NULL: there is none. */
+/* Reads the name of an output, which ends at one of the stops.  NULL: there is no such output. */
 static const char *read_output(const tti_import *import, const char *at, const char *stops,
                                int *out) {
     size_t n = strcspn(at, stops), n_name = n;
@@ -221,14 +225,15 @@ static tutti_value *f32_of(tutti_graph *g, tutti_value *x) {
     return x->type.dtype == TUTTI_F32 ? x : tutti_cast(g, x, TUTTI_F32);
 }
 
-/* f32 [N]: 1 where the sample is there, 0 for padding. */
+/* Returns f32 [N]: 1 for samples, 0 for padding. */
 static tutti_value *find_there(tutti_graph *g) {
     tutti_value *one = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
     tutti_value *wide = tutti_cast(g, tutti_find_present(g), TUTTI_F32);
     return tutti_minimum(g, tutti_abs(g, tutti_affine(g, wide, 1, 1)), one);
 }
 
-/* The mean over all elements of the samples that are there; one number is the mean of a shard. */
+/* Adds a metric: the mean over all elements of the samples without padding.  A scalar is the mean
+ * of a shard. */
 static void add_mean(tutti_graph *g, const char *name, tutti_value *x) {
     tutti_value *is_there = find_there(g), *sum = NULL;
     int axis = tutti_batch_axis(g, x);
@@ -243,7 +248,7 @@ static void add_mean(tutti_graph *g, const char *name, tutti_value *x) {
     tutti_add_metric(g, name, sum ? sum : tutti_mul(g, x, count), count);
 }
 
-/* Whether a value follows from constants alone, such as a number of rows. */
+/* True if a value depends only on constants, such as a number of rows. */
 static bool is_fixed(const tutti_value *x, int depth) {
     const tti_node *node = x->node;
     if (node->n_in == 0 || depth == 0) return node->op->traits & TTI_CONSTANT;
@@ -252,7 +257,8 @@ static bool is_fixed(const tutti_value *x, int depth) {
     return true;
 }
 
-/* A number of rows of the shard includes padding, of which the model does not know. */
+/* Returns the count.  A constant number of rows is replaced, because the model includes padding
+ * rows in it. */
 static tutti_value *count_of(tutti_graph *g, tutti_value *count) {
     if (!is_fixed(count, 16)) return count;
     tutti_value *is_there = find_there(g);
@@ -260,14 +266,15 @@ static tutti_value *count_of(tutti_graph *g, tutti_value *count) {
     return tutti_mul(g, count, tutti_affine(g, tutti_sum(g, is_there, NULL), 1 / rows, 0));
 }
 
-/* A sum and a count of the model's own; a shard without samples has computed them of padding. */
+/* Adds a metric from a sum and a count of the model.  Masks shards without samples, which computed
+ * them from padding. */
 static void add_ratio(tutti_graph *g, const char *name, tutti_value *sum, tutti_value *count) {
     tutti_value *any = tutti_sum(g, find_there(g), NULL);
     tutti_add_metric(g, name, any ? tutti_keep(g, sum, any) : sum,
                      any ? tutti_keep(g, count, any) : count);
 }
 
-/* Adds the metrics of model.metrics; is_taken [n]: the outputs that they are. */
+/* Adds the metrics of model.metrics. is_taken [n]: marks the outputs that are metrics. */
 static tutti_status add_metrics(const tti_import *import, const tti_job_config *c, tutti_graph *g,
                                 tutti_value *const *outputs, bool *is_taken) {
     int n = tti_import_n_outputs(import);
@@ -331,7 +338,7 @@ static tutti_status name_outputs(const tti_import *import, tutti_graph *g,
     return TUTTI_OK;
 }
 
-/* Outputs that are metrics are nothing else. */
+/* Adds the metrics.  Their outputs are not used for anything else. */
 static tutti_status take_metrics(const tti_import *import, const tti_job_config *c, tutti_graph *g,
                                  tutti_value **outputs, tti_model_outputs *out) {
     int n = tti_import_n_outputs(import);
@@ -374,7 +381,8 @@ tutti_status tti_model_file_build(const tti_import *import, const tti_job_config
     return name_outputs(import, g, outputs, out);
 }
 
-/* The training graph of the model after the passes, for a few samples. */
+/* Describes the recognized ops in the model's training graph after the passes, built for a few
+ * samples. */
 static tutti_status describe_recognized(const tti_import *import, tti_str *out) {
     enum { N_SAMPLES = 2 };
     int n_inputs = tti_import_n_inputs(import), n_outputs = tti_import_n_outputs(import);

@@ -1,7 +1,7 @@
-/* plugin.c - opens a shared object that the user named and lets its tutti_build_model make the
+/* plugin.c - opens a shared object that the user named and calls its tutti_build_model to build the
  * graph.
  *
- * The object is built against the public headers and linked with nothing; it finds tutti_linear and
+ * The object is built with the public headers and linked with no library; it finds tutti_linear and
  * the other functions in the program that opens it. */
 #include "train/model/plugin.h"
 
@@ -36,10 +36,10 @@ bool tti_plugin_checksum(const char *path, uint32_t *out) {
 
 tutti_status tti_plugin_build(const char *path, const tutti_model_params *params, tutti_graph *g,
                               tutti_value *x, tutti_value **logits) {
-    char full[PATH_MAX]; /* with a '/', so that the loader does not search its folders */
+    char full[PATH_MAX]; /* contains a '/', so that the loader does not search its folders */
     if (!realpath(path, full))
         return tti_fail(TUTTI_E_CONFIG, "model.plugin: %s: %s", path, strerror(errno));
-    struct stat info; /* dlopen of a FIFO would wait for a writer */
+    struct stat info; /* dlopen of a FIFO would block until there is a writer */
     if (stat(full, &info) != 0 || !S_ISREG(info.st_mode))
         return tti_fail(TUTTI_E_CONFIG, "model.plugin: %s: is not a regular file", path);
     void *object = dlopen(full, RTLD_NOW | RTLD_LOCAL);

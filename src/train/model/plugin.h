@@ -6,8 +6,8 @@
 
 /* Opens the shared object at path, calls its tutti_build_model(g, x, params) and closes it again,
  * because the graph does not refer to it. *logits is the function's result.  Relative paths start
- * at the current directory; nothing is searched for.  It runs the user's code with the rights of
- * this process.  Returns TUTTI_E_CONFIG with the loader's reason. */
+ * at the current directory; no other folder is searched.  The user's code runs with the rights of
+ * this process.  TUTTI_E_CONFIG: the object cannot be loaded, with the loader's reason. */
 tutti_status tti_plugin_build(const char *path, const tutti_model_params *params, tutti_graph *g,
                               tutti_value *x, tutti_value **logits);
 

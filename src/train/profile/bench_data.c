@@ -1,8 +1,7 @@
-/* bench_data.c - measures the speed of a job's training samples: stage by stage on one thread, and
- * as batches from the loader; then how long training waits for them (train/loop/trial.h).  The
- * stages are those of a loader thread (data/loader/loader.c), timed one by one, on samples in the
- * order of training.
- */
+/* bench_data.c - measures how fast training samples are loaded: stage by stage on one thread, then
+ * as batches from the loader, then how long training waits for them (train/loop/trial.h).  The
+ * stages are those of a loader thread (data/loader/loader.c), timed separately, on samples in the
+ * order of training. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +34,7 @@ typedef struct bench {
     clocks clocks;
 } bench;
 
-/* Loads one sample through all stages; a skipped one counts as read. */
+/* Loads one sample through all stages; a skipped sample counts as read. */
 static tutti_status load_sample(bench *b, const tti_sample_key *key) {
     const tutti_dataset *ds = b->ds;
     int64_t t[N_STAGES + 1] = {tti_now_ns()};
@@ -62,7 +61,7 @@ static tutti_status run_stages(bench *b) {
     for (uint64_t i = 0; tti_now_ns() < end_ns || i == 0; i++) {
         tti_sample_key key = {b->seed, i / n, tti_sampler_at(n, b->seed, i / n, i % n)};
         TTI_TRY(load_sample(b, &key));
-        if (i == 0) b->clocks = (clocks){0}; /* the first one also allocates memory */
+        if (i == 0) b->clocks = (clocks){0}; /* the first sample also allocates memory */
     }
     return TUTTI_OK;
 }
@@ -92,7 +91,7 @@ static tutti_status run_loader(bench *b, int n_threads, double *per_s) {
     return st;
 }
 
-/* Measures training with these samples; out->why_not if it cannot run. */
+/* Measures training with these samples; sets out->why_not if it cannot run. */
 static void run_training(const bench *b, const tutti_job *job, tutti_bench_data_result *out) {
     tti_trial trial = {0};
     tutti_status st = tti_trial_run(job, (int)(b->limit_ns / TTI_NS_PER_MS), &trial);

@@ -11,7 +11,7 @@
 
 enum { MIN_NS = 100000000, MAX_REPEATS = 4096, N_DRAWN = 1 << 20 };
 
-/* Sides of the matrices: on a core of the host, and the largest on a device. */
+/* Sides of the matrices: on a core of the host, and at most on a device. */
 enum { LEAST_SIDE = 1024, MOST_SIDE = 8192 };
 
 typedef struct rig {
@@ -34,7 +34,8 @@ static tutti_status copy(const rig *r, void *dst, const void *src, size_t n_byte
     return TUTTI_OK;
 }
 
-/* Zeros would run faster than real values; repeated random values do not. */
+/* Fills memory with repeated random values, because kernels run faster on zeros than on real
+ * values. */
 static tutti_status fill(const rig *r, int which, tutti_dtype dtype, int64_t n) {
     size_t n_all = r->n_bytes[which], n_drawn = n_all / (size_t)n * (size_t)TTI_MIN(n, N_DRAWN);
     char *host = malloc(n_all + 64);
@@ -102,7 +103,8 @@ static tutti_status time_of(const rig *r, action_fn action, double *s) {
     return TUTTI_OK;
 }
 
-/* A device may be nearly full: three matrices use a sixteenth of the remaining memory. */
+/* Returns the side of the matrices.  Three of them use at most a sixteenth of the free memory,
+ * because a device may be nearly full. */
 static int64_t side_of(const tti_backend *backend, tutti_dtype dtype) {
     size_t n_now, n_peak, n_free, n_bytes = 3 * tutti_dtype_bytes(dtype);
     int64_t side = MOST_SIDE;

@@ -1,4 +1,5 @@
-/* ceilings.h - measures the limits of a device: a large matrix product, a large copy. */
+/* ceilings.h - measures the peak throughput of a device with a large matrix product and a large
+ * copy. */
 #ifndef TTI_TRAIN_CEILINGS_H
 #define TTI_TRAIN_CEILINGS_H
 
@@ -11,8 +12,8 @@ typedef struct tti_ceilings {
     int64_t side; /* of the square matrices */
 } tti_ceilings;
 
-/* Measures the device that the calling thread has open, or one core of the host.  Takes a second or
- * less; random data. */
+/* Measures the device that the calling thread has open, or one core of the host, on random data.
+ * Takes at most a second. */
 tutti_status tti_ceilings_measure(const tti_backend *backend, tutti_dtype dtype, tti_ceilings *out);
 
 #endif /* TTI_TRAIN_CEILINGS_H */

@@ -34,7 +34,7 @@ static tutti_status describe_host(bool measure, tti_str *out) {
     return measure ? describe_ceilings(&tti_backend_cpu, TUTTI_F32, out) : TUTTI_OK;
 }
 
-/* A device that cannot be used or is full is reported; it is not a failure. */
+/* Describes a device; also one that is unusable or full, which is not a failure. */
 static void describe_device(const tti_backend *backend, int index, bool measure, tti_str *out) {
     tti_str_printf(out, "  device %d: ", index);
     backend->device->describe(index, out);
@@ -59,7 +59,7 @@ static void describe_link(const tti_backend *backend, int reader, int from, tti_
                           tti_str *faults) {
     tti_device_link link;
     if (backend->device->link(from, &link) !=
-        TUTTI_OK) { /* memory is full, or the device has failed */
+        TUTTI_OK) { /* out of memory, or the device has failed */
         tti_str_printf(out, " %8s", "?");
         tti_str_printf(faults, "    device %d from %d: not measured: %s\n", reader, from,
                        tutti_last_error());
@@ -75,12 +75,12 @@ static void describe_link(const tti_backend *backend, int reader, int from, tti_
                        from);
 }
 
-/* One row per reader, one column per source. */
+/* Prints the row of a reader, with one column per source. */
 static void describe_links_of(const tti_backend *backend, int reader, tti_str *out,
                               tti_str *faults) {
     tti_str_printf(out, "    device %-2d", reader);
     if (backend->device->open(&(tti_device_desc){.index = reader}) != TUTTI_OK) {
-        tti_str_add(out, " cannot be used\n"); /* the reason has been printed */
+        tti_str_add(out, " cannot be used\n"); /* the reason was printed before */
         tti_clear_error();
         return;
     }
@@ -109,7 +109,7 @@ static void describe_links(const tti_backend *backend, tti_str *out) {
 
 enum { SUMS_MOST = 256 << 20, SUMS_LEAST = 4096 };
 
-/* Bytes of the largest vector; the benchmark needs several times as many. */
+/* Computes the bytes of the largest vector; the benchmark needs several times this memory. */
 static tutti_status size_of_sums(const tti_backend *backend, int n, size_t *n_most) {
     *n_most = SUMS_MOST;
     for (int i = 0; i < n; i++) {
@@ -156,7 +156,7 @@ static void print_sums(const tti_sum_table *t, tti_str *out) {
     describe_choice(t, true, out);
 }
 
-/* Measurements that fail are reported and are no failure. */
+/* Measures sums between devices.  Reports failed measurements without failing. */
 static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     tti_sum_table table;
     tti_sum_kind kinds[TTI_SUM_DEVICES];
@@ -184,7 +184,8 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
         tti_str_add(out, "    not stored: no folder of TUTTI_CACHE can be written\n");
 }
 
-/* Printed with one device too: the job may run on several hosts, or elsewhere. */
+/* Describes the communication library, even with one device, because the job may run on several
+ * hosts. */
 static void describe_library(const tti_backend *backend, tti_str *out) {
     if (!backend->device->collectives.describe_library) return;
     tti_str_add(out, "  between devices: ");
@@ -192,7 +193,7 @@ static void describe_library(const tti_backend *backend, tti_str *out) {
     tti_str_add(out, "\n");
 }
 
-/* A machine without devices is not a failure. */
+/* Describes a module and its devices.  Missing devices are not a failure. */
 static void describe_module(const char *name, bool measure, tti_str *out) {
     const tti_backend *backend;
     if (tti_backend_find(name, &backend) != TUTTI_OK) {
@@ -214,7 +215,7 @@ static void describe_module(const char *name, bool measure, tti_str *out) {
 
 /* ---- loaded files ---- */
 
-/* Beginnings of the names of files that compute, send or decode for Tutti. */
+/* Name prefixes of libraries that compute, send or decode for Tutti. */
 static const char *const own_files[] = {
     "tutti-",     "libtutti.", "libdnnl.", "libOpenCL.", "libgomp.", "libstdc++.", "libcuda.",
     "libcudart.", "libcublas", "libcudnn", "libnccl.",   "libmpi.",  "libpmix.",   "libyaml-",
@@ -240,7 +241,7 @@ tutti_status tutti_doctor(bool measure, char **text) {
     tutti_status st = describe_host(measure, &out);
     if (st == TUTTI_OK) describe_module("cuda", measure, &out);
     tti_link_describe(&out);
-    /* The last part: modules load their libraries when they are first used. */
+    /* Printed last, because modules load their libraries at first use. */
     char path[1024];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     tti_str_printf(&out, "loaded files:\n  %.*s\n", n > 0 ? (int)n : 0, path);

@@ -30,13 +30,13 @@ static void print_steps(tti_str *out, const tti_program *program, const tti_inst
     }
 }
 
-/* Whether parameters and state are stored separately from the workers. */
+/* True if a server stores parameters and state separately from the workers. */
 static bool has_separate_server(const tti_blueprint *b) {
     return tti_job_has_server(&b->config) && !tti_worker_serves_in_ranks(b);
 }
 
-/* Each worker has its copy of the parameters; asynchronous workers compute all shards of a batch.
- */
+/* Prints the memory of a server.  Each worker has its own copy of the parameters; asynchronous
+ * workers compute all shards of a batch. */
 static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti_exec_desc *desc) {
     tti_exec_memory m, held;
     int n_ranks = b->config.parallel.staleness != 0 ? 1 : b->n_workers;
@@ -60,7 +60,7 @@ static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti
     return TUTTI_OK;
 }
 
-/* n_bytes of one worker, and how they are partitioned. */
+/* Prints n_bytes of one worker and how they are partitioned. */
 static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, const char *what,
                        size_t n_bytes, size_t whole) {
     tti_str_printf(out, "%-17s %10.3f MiB", what, mib(n_bytes));
@@ -73,8 +73,8 @@ static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, c
     tti_str_add(out, "\n");
 }
 
-/* The number of shards of the worker with the most, if weights distribute them; else of the first
- * one. */
+/* The largest number of shards of a worker if weights distribute them, else that of the first
+ * worker. */
 static int most_shards(const tti_blueprint *b) {
     int most = 0;
     for (int r = 1; b->has_shard_map && r < b->shard_map.n_ranks; r++)
@@ -83,8 +83,8 @@ static int most_shards(const tti_blueprint *b) {
     return most;
 }
 
-/* The memory of a worker of a part of the model, as its executor will allocate it; part: -1:
- * undivided. */
+/* Computes the memory that the executor of a worker allocates. part: its part of the model, -1: the
+ * whole model. */
 static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc *desc,
                                 tti_exec_memory *m) {
     tti_core_share share;
@@ -107,7 +107,8 @@ static void print_whole(tti_str *out, const tti_blueprint *b) {
     if (tti_whole_heads_text(b, out)) tti_str_add(out, "\n");
 }
 
-/* Workers with the same part of the model differ only in the batch. */
+/* Prints the memory of one worker per part, because workers with the same part differ only in the
+ * batch. */
 static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
     tti_str_printf(
         out,
@@ -197,7 +198,8 @@ static tutti_status print_memory(tti_str *out, const tti_blueprint *b, const tti
     return print_worker(out, b);
 }
 
-/* The bytes of activations of a shard, and the number of nodes, with another recomputation. */
+/* Computes the bytes of activations of a shard, and the number of nodes, with another recomputation
+ * setting. */
 static tutti_status predict(const tutti_job *job, const tti_blueprint *b, tti_recompute recompute,
                             size_t *n_bytes, int *n_nodes) {
     tutti_graph *g;
@@ -228,7 +230,7 @@ static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b
     return TUTTI_OK;
 }
 
-/* Operations that the model spells out, and the ops that the passes replace them with. */
+/* Prints groups of operations in the model that the passes replace with single ops. */
 static tutti_status print_recognized(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
     tutti_graph *g;
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
@@ -242,7 +244,7 @@ typedef struct view {
     const tutti_job *job;
     const tti_blueprint *b;
     const tti_plan *plan;
-    int part; /* place in the model group, -1: the whole */
+    int part; /* position in the model group, -1: the whole model */
 } view;
 
 static void print_title(tti_str *out, const view *v) {
@@ -306,7 +308,7 @@ static tutti_status print_graph(const view *v, const char *after, tti_str *out) 
     return st;
 }
 
-/* Workers of an undivided model have all of it. */
+/* Finds the part of a worker.  Workers of an undivided model have the whole model. */
 static tutti_status choose_part(const tti_blueprint *b, const char *worker, int *part) {
     char *end;
     *part = -1;

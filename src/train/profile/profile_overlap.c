@@ -1,8 +1,7 @@
 /* profile_overlap.c - computes how long communication and kernels ran at the same time, as the
  * intersection of two lists of disjoint intervals.  Communication is hidden while kernels of the
- * same worker run, of any step or shard.  Waits are in the row of kernels but do not count as
- * kernels.
- */
+ * same worker run, for any step or shard.  Waits appear in the row of kernels but are not counted
+ * as kernels. */
 #include "train/profile/profile_overlap.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* profile_overlap.h - how much of the communication between workers was hidden by computation. */
+/* profile_overlap.h - measures how much communication between workers was hidden by computation. */
 #ifndef TTI_TRAIN_PROFILE_OVERLAP_H
 #define TTI_TRAIN_PROFILE_OVERLAP_H
 

@@ -1,7 +1,7 @@
 /* profile_spans.c - sends the spans of each worker, with their names, to rank 0.
  *
- * Many spans belong to the same node and kernel: their common fields are stored once, found by the
- * addresses of node and name, which are the same for all spans of a worker. */
+ * Many spans belong to the same node and kernel.  Their common fields are stored once, in a hash
+ * table keyed by the addresses of node and name, which are the same for all spans of a worker. */
 #include "train/profile/profile_spans.h"
 
 #include <stdlib.h>
@@ -17,13 +17,13 @@ enum { MOST_TEXT = 1 << 30, MOST_SPANS = 1 << 24 };
 typedef struct key {
     tti_span_id id;
     tti_row row;
-    int what; /* -1: the place is free */
+    int what; /* -1: the entry is free */
 } key;
 
 typedef struct maker {
     tti_worker_spans *out;
     tti_str text;
-    key *keys; /* [n_keys], a power of two of them and at most half full */
+    key *keys; /* [n_keys], a power of two, at most half full */
     size_t n_keys;
 } maker;
 
@@ -45,7 +45,8 @@ static int32_t put_text(maker *m, const char *text) {
     return at;
 }
 
-/* "linear bf16[65536,768] bf16[2304,768]" */
+/* Stores the label of a node, such as "linear bf16[65536,768] bf16[2304,768]"; returns its
+ * offset. */
 static int32_t put_label(maker *m, const tti_span_id *id) {
     tti_str label = {0};
     if (id->node) {
@@ -148,7 +149,7 @@ static bool is_place(const tti_worker_spans *t, int32_t at) {
     return at >= 0 && at < t->head.n_text;
 }
 
-/* Received spans must refer only to received names. */
+/* True if received spans refer only to received names. */
 static bool is_sound(const tti_worker_spans *t) {
     const tti_spans_head *h = &t->head;
     bool sound = h->n_text == 0 || t->text[h->n_text - 1] == '\0';

@@ -29,7 +29,7 @@ static void add_name(tti_json *j, const char *what, int rank, int row, const cha
     tti_json_end(j);
 }
 
-/* "rank 3, stage 1, tensor shard 1, device 3" */
+/* Prints "rank 3, stage 1, tensor shard 1, device 3". */
 static void print_worker(const tti_profiled *p, int rank, tti_str *out) {
     tti_mesh_at at = tti_mesh_at_rank(&p->mesh, rank);
     int device = tti_devices_place(p->devices, rank);
@@ -42,7 +42,7 @@ static void print_worker(const tti_profiled *p, int rank, tti_str *out) {
         tti_str_add(out, ", on the host");
 }
 
-/* Rows that have a span. */
+/* Adds the names of rows that have a span. */
 static void add_names(tti_json *j, const tti_profiled *p, int rank) {
     static const char *const rows[2][TTI_N_ROWS] = {
         {"host: waits", "host: first compute thread", "host: copies", "host: sums between workers",
@@ -88,7 +88,7 @@ static void add_event(tti_json *j, const tti_worker_spans *t, const tti_profile_
     tti_json_end(j);
 }
 
-/* The begin of the first span.  Device clocks are aligned with the host's to some microseconds, so
+/* The start of the first span.  Device clocks are aligned with the host's to a few microseconds, so
  * the first span of a device may begin before the host's. */
 static double first_us(const tti_profiled *p, int64_t from_ns) {
     double first = INFINITY;
@@ -183,7 +183,7 @@ static double time_of_step(const tti_worker_spans *t, int step) {
     return us;
 }
 
-/* The fastest step was disturbed least. */
+/* Returns the fastest step, which was disturbed least. */
 static int fastest_step(const tti_worker_spans *t) {
     int best = 0, n = tti_spans_n_steps(t);
     double least = n > 0 ? time_of_step(t, 0) : 0;
@@ -229,8 +229,8 @@ static void print_traffic(const char *name, const tti_traffic_time *t, int n_ste
 
 enum { MOST_COLLECTIVES = 6, MOST_RANKS = 8 };
 
-/* The kinds of collectives of the selected rank, the slowest first; GB/s: bytes read and written on
- * its side. */
+/* Prints the kinds of collectives of the selected rank, the slowest first.  GB/s counts the bytes
+ * that this rank reads and writes. */
 static tutti_status print_collectives(const tti_profiled *p, tti_str *out) {
     const tti_worker_spans *t = &p->ranks[p->shown];
     int n_rows = 0, n_steps = TTI_MAX(tti_spans_n_steps(t), 1);
@@ -252,7 +252,7 @@ static tutti_status print_collectives(const tti_profiled *p, tti_str *out) {
     return TUTTI_OK;
 }
 
-/* The waits in a worker's kernel row; waits of one name are added. */
+/* Prints the waits in a worker's kernel row, summed by name. */
 static tutti_status print_waits(const tti_worker_spans *t, int n_steps, tti_str *out) {
     row *rows = calloc((size_t)t->head.n_labels + 1, sizeof *rows);
     int n_rows = 0;
@@ -287,7 +287,8 @@ static tutti_status print_rank(const tti_profiled *p, int rank, tti_str *out) {
     return print_waits(t, n_steps, out);
 }
 
-/* Averages over all ranks and steps: the figures of one rank depend on when the others arrive. */
+/* Prints averages over all ranks and steps, because the figures of one rank depend on the arrival
+ * of the others. */
 static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};
     int n_steps = 0;

@@ -1,8 +1,8 @@
 /* profile_worker.c - runs and times the steps of one worker as training does.
  *
- * Synchronous workers begin and end steps, as many in flight as possible.  Workers of an
+ * Synchronous workers begin and end steps, with as many in flight as possible.  Workers of an
  * asynchronous parameter server take batches and push gradients, in stretches that end with a
- * synchronization; the number per worker depends on its speed. */
+ * synchronization.  A faster worker takes more batches. */
 #include "train/profile/profile_worker.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ typedef struct worker {
     tti_loader *loader;
     tti_shard_data *shards;
     bool is_async;
-    int64_t n_begun; /* steps; for asynchronous workers, batches of all workers */
+    int64_t n_begun; /* number of steps begun; for asynchronous workers, batches of all workers */
     int64_t wait_ns;
     double bubble; /* sum over the steps since it was set to 0 */
 } worker;
@@ -67,7 +67,7 @@ static tutti_status open_loader(worker *w) {
     return w->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
 
-/* The next batch, into a step. */
+/* Loads the next batch into a step. */
 static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
     int64_t start = tti_now_ns();
     TTI_TRY(tti_loader_next(w->loader, batch));
@@ -76,7 +76,7 @@ static tutti_status load(worker *w, tti_batch *batch, tti_step_desc *step) {
     tti_exec_profile_wait(w->exec, tti_span_of(TTI_SPAN_WAIT, "waiting for samples"), start, end);
     int first = tti_exec_first_shard(w->exec);
     for (int i = 0; i < batch->n_shards; i++) w->shards[i] = tti_shard_of(batch, i, first);
-    *step = (tti_step_desc){.lr = w->b->config.optimizer.lr * 1e-3, /* almost no learning */
+    *step = (tti_step_desc){.lr = w->b->config.optimizer.lr * 1e-3, /* parameters hardly change */
                             .shards = w->shards,
                             .shard_size = w->b->rows_per_shard,
                             .n_rows = batch->n_rows_global};
@@ -100,7 +100,7 @@ static tutti_status begin_step(worker *w) {
     return tti_exec_begin(w->exec, &desc);
 }
 
-/* us: from the end of the first step to that of the last. */
+/* Runs synchronous steps. out->us: from the end of the first step to the end of the last. */
 static tutti_status run_in_step(worker *w, int n_steps, throughput *out) {
     int depth = tti_exec_depth(w->exec), n_begun = 0;
     int64_t first_ns = 0;
@@ -142,8 +142,8 @@ static tutti_status synchronize(const worker *w) {
     return w->desc->comm ? tutti_comm_barrier(w->desc->comm) : TUTTI_OK;
 }
 
-/* This many for each worker; with backup workers a batch is one of all workers. us: time of those
- * that this worker processed. */
+/* Runs n_steps batches per worker; with backup workers all workers share each batch. out->us: time
+ * of the batches that this worker processed. */
 static tutti_status run_as_they_come(worker *w, int n_steps, throughput *out) {
     tti_server *server = w->desc->server;
     bool by_all = w->b->config.parallel.backup_workers > 0;
@@ -151,7 +151,8 @@ static tutti_status run_as_they_come(worker *w, int n_steps, throughput *out) {
     w->n_begun += n;
     w->wait_ns = 0;
     tti_server_rate(server, rate, w);
-    TTI_TRY(synchronize(w)); /* the server has its first parameters, and its rate */
+    TTI_TRY(synchronize(
+        w)); /* after this the server has the initial parameters and the learning rate */
     TTI_TRY(tti_server_open(server, first, first + n));
     int64_t start_ns = tti_now_ns();
     for (;; made++) {

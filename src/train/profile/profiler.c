@@ -1,7 +1,7 @@
 /* profiler.c - tutti_profile: times a few ordinary steps of a job, part by part.
  *
- * Workers are threads or processes, as in training, each with its part of batch and model.  Rank 0
- * prints their spans when all have ended. */
+ * Workers are threads or processes, as in training, each with its part of the batch and the model.
+ * Rank 0 prints their spans when all have ended. */
 #include "tutti/profile.h"
 
 #include <errno.h>
@@ -35,8 +35,8 @@ typedef struct profiler {
     tutti_worker_place place;
     bool is_worker; /* this process is one rank of several */
     const tti_blueprint *b;
-    tutti_comm_group *group; /* NULL: alone */
-    tti_job_server server;   /* of workers that are threads */
+    tutti_comm_group *group; /* NULL: a single worker */
+    tti_job_server server;   /* server of worker threads */
     tti_shared_params *shared_params;
     tti_profiled profile;
 } profiler;
@@ -54,7 +54,8 @@ static tti_profile_worker_desc describe(const profiler *p, tutti_comm *comm, int
                                      .n_steps = p->desc->n_steps > 0 ? p->desc->n_steps : N_TIMED};
 }
 
-/* The other workers of its server receive the error text of this process. */
+/* Runs a worker with a server; on failure sends its error text to the other workers of the
+ * server. */
 static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
     tti_profile_worker_desc desc = describe(p, comm, rank);
     tti_job_server server;
@@ -129,7 +130,7 @@ static tutti_status launch(const profiler *p, char *const *more) {
                              .argv = argv},
         &ended));
     if (ended.exit_code == 0) return TUTTI_OK;
-    /* The failure of the worker that failed first; its message was printed before. */
+    /* Return the status of the worker that failed first; its message was printed before. */
     for (int st = 1; st < TUTTI_N_STATUS; st++)
         if (tutti_status_exit_code((tutti_status)st) == ended.exit_code)
             return tti_fail((tutti_status)st, "profile: %s", ended.text);
@@ -145,7 +146,7 @@ static tutti_status run_and_read(const profiler *p, char *const *more, const cha
 static tutti_status supervise(const profiler *p, char **text) {
     const char *tmp = getenv("TMPDIR");
     char path[512], option[] = "--table", *more[] = {option, path, NULL};
-    if (p->desc->table_path) /* which the command already has */
+    if (p->desc->table_path) /* the command already has this option */
         return run_and_read(p, &more[2], p->desc->table_path, text);
     snprintf(path, sizeof path, "%.480s/tutti-profile-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     int fd = mkstemp(path);
@@ -174,8 +175,8 @@ static tutti_status write_profile(const profiler *p, char **text) {
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
     if (st == TUTTI_OK && p->desc->table_path)
         st = tti_atomic_file_save(p->desc->table_path, out.text, out.n_bytes);
-    bool is_read =
-        p->is_worker && p->desc->table_path; /* the process that started the workers reads it */
+    bool is_read = p->is_worker &&
+                   p->desc->table_path; /* the process that started the workers reads this file */
     if (st != TUTTI_OK || is_read) tti_str_free(&out);
     *text = out.text;
     return st;
@@ -183,13 +184,13 @@ static tutti_status write_profile(const profiler *p, char **text) {
 
 /* ---- the call ---- */
 
-/* Whether another key sets the number of workers. */
+/* True if another key sets the number of workers. */
 static bool has_workers(const tti_job_config *c) {
     return c->parallel.workers != -1 || c->parallel.data > 0 ||
            tti_load_weights_kind_of(c) == TTI_LOAD_WEIGHTS_GIVEN;
 }
 
-/* One replica, unless the job sets the number of workers. */
+/* Resolves the job, with one replica unless the job sets the number of workers. */
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
     char workers[24];

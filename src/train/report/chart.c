@@ -16,7 +16,7 @@ enum {
     RIGHT = 12,
     TOP = 10,
     BOTTOM = 26,
-    MAX_POINTS = 480, /* about one pixel each */
+    MAX_POINTS = 480, /* about one point per pixel */
     N_TICKS = 5
 };
 
@@ -73,7 +73,7 @@ static double y_at(const frame *f, double y) {
     return HEIGHT - BOTTOM - (drawn(f, y) - f->y0) / (f->y1 - f->y0) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* Returns the distance of about N_TICKS ticks: 1, 2 or 5 times a power of ten. */
+/* Returns the distance between about N_TICKS ticks: 1, 2 or 5 times a power of ten. */
 static double round_distance(double range) {
     double raw = range / N_TICKS, power = pow(10, floor(log10(raw))), x = raw / power;
     return power * (x <= 1 ? 1 : x <= 2 ? 2 : x <= 5 ? 5 : 10);
@@ -144,7 +144,7 @@ static void draw_ticks(tti_str *out, const frame *f) {
 
 /* ---- series ---- */
 
-/* Drawn point i of at most MAX_POINTS: the mean of its run of values. */
+/* The number of drawn points, at most MAX_POINTS; each is the mean of a run of values. */
 static int n_drawn(const tti_series *s) { return TTI_MIN(s->n, (int)MAX_POINTS); }
 
 static void mean_at(const tti_series *s, int i, double *x, double *y) {

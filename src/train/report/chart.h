@@ -1,5 +1,4 @@
-/* chart.h - small charts as inline SVG, coloured by the classes c0 .. c5 of the page around them.
- */
+/* chart.h - small charts as inline SVG, coloured by the CSS classes c0 .. c5 of the page. */
 #ifndef TTI_TRAIN_CHART_H
 #define TTI_TRAIN_CHART_H
 
@@ -9,7 +8,7 @@
 
 typedef struct tti_series {
     const char *name;
-    int colour;          /* class of the page: c0 .. c5 */
+    int colour;          /* CSS class c0 .. c5 */
     const double *x, *y; /* [n], x ascending */
     int n;
     bool faint; /* drawn in the background, not in the legend */
@@ -24,7 +23,7 @@ typedef struct tti_chart {
     const tti_series *series;
     int n_series;
     bool log_y;     /* logarithmic axis, if all values are positive and far apart */
-    bool from_zero; /* y begins at 0 */
+    bool from_zero; /* the y axis begins at 0 */
     bool stacked;   /* areas on top of each other, all with the same x, up to 1 */
 } tti_chart;
 

@@ -1,8 +1,8 @@
 /* history.c - reads metrics.jsonl in one pass; skips lines that are not records.
  *
- * A long run has millions of step records and a curve some hundred points: most of these lines are
- * recognized by their beginning and never parsed.  Whether a record is kept depends only on its
- * number; when there are too many, every second one is discarded. */
+ * A long run has millions of step records, but a curve needs only some hundred points.  So most
+ * step records are recognized by their first bytes and never parsed.  Only a record's number
+ * decides if it is kept; when there are too many, every second one is discarded. */
 #include "train/report/history.h"
 
 #include <math.h>
@@ -26,15 +26,15 @@ typedef struct reading {
     size_t n_last;         /* 0: it was not skipped */
 } reading;
 
-/* Returns a number small enough to be drawn, else 0. */
+/* Returns the number with this key if it is small enough to be drawn, else 0. */
 static double number(const json_t *record, const char *key) {
     const json_t *value = json_object_get(record, key);
     double x = json_is_number(value) ? json_number_value(value) : 0;
     return fabs(x) < 1e15 ? x : 0;
 }
 
-/* Returns the score of a record, under the first of its names that it has.  Values of a regression
- * may have any unit, so any finite size can be drawn. */
+/* Returns the score of a record, which may have one of several names.  Scores of a regression may
+ * have any unit, so any finite value is accepted. */
 static double score(tti_history *h, const json_t *record) {
     static const char *const names[] = {"accuracy", "nrmse", "rmse"};
     for (size_t i = 0; i < TTI_COUNT(names); i++) {
@@ -102,7 +102,7 @@ static void take_step(tti_history *h, const json_t *r) {
 static void *more_room(tti_history *h, void *points, int n, int *max, size_t n_bytes) {
     if (n < *max) return points;
     int room = TTI_MAX(2 * *max, 256);
-    if (room > MAX_POINTS) return NULL; /* far more than a run writes */
+    if (room > MAX_POINTS) return NULL; /* more than any run writes */
     void *more = realloc(points, (size_t)room * n_bytes);
     h->no_memory |= !more;
     if (more) *max = room;
@@ -132,7 +132,7 @@ static void take_times(tti_history *h, const json_t *r) {
     }
 }
 
-/* Only the last evaluation of a step counts. */
+/* Adds an evaluation; it replaces an earlier one of the same step. */
 static void take_eval(tti_history *h, const json_t *r) {
     if (h->n_evals > 0 && h->evals[h->n_evals - 1].step >= number(r, "step")) h->n_evals--;
     tti_eval_point *evals = more_room(h, h->evals, h->n_evals, &h->max_evals, sizeof *evals);
@@ -147,7 +147,7 @@ static void take_end(tti_history *h, const json_t *r) {
     h->ended = true;
     h->stopped = json_is_true(json_object_get(r, "stopped"));
     h->samples_per_s = number(r, "samples_per_s");
-    h->wall_s += number(r, "wall_s"); /* each part of a resumed run has an end record */
+    h->wall_s += number(r, "wall_s"); /* a resumed run has several end records */
     h->last_step = number(r, "step");
     h->peak_rss = TTI_MAX(h->peak_rss, number(r, "peak_rss"));
     h->peak_device = TTI_MAX(h->peak_device, number(r, "peak_device_bytes"));
@@ -179,17 +179,17 @@ static bool is_event(const json_t *record, const char *event) {
     return json_is_string(name) && strcmp(json_string_value(name), event) == 0;
 }
 
-/* A step that is not due is remembered, because it may be the last one. */
+/* Stores a skipped step record, because it may be the last one of the run. */
 static void pass_over(reading *r, const char *line, size_t n_bytes) {
     memcpy(r->last, line, n_bytes);
     r->n_last = n_bytes;
 }
 
-/* is_counted: the line was counted as a step by its beginning; other steps are counted here. */
+/* Parses a record. is_counted: the line was already counted as a step record. */
 static void read_record(reading *r, const char *line, size_t n_bytes, bool is_counted) {
     json_t *record;
     if (tti_json_parse("metrics.jsonl", line, n_bytes, &record) != TUTTI_OK) {
-        r->h.n_bad_lines++; /* the last line of a machine that lost power */
+        r->h.n_bad_lines++; /* for example a line that was cut by a power failure */
         return;
     }
     bool is_step = is_event(record, "step");
@@ -218,14 +218,15 @@ static void read_line(reading *r, const char *line, size_t n_bytes) {
         pass_over(r, line, n_bytes);
 }
 
-/* Returns the number of bytes of an incomplete line, which move to the front. */
+/* Reads all complete lines.  Returns the number of bytes of an incomplete line, which are moved to
+ * the front. */
 static size_t read_lines(reading *r, char *bytes, size_t n_bytes) {
     size_t at = 0;
     for (const char *end; (end = memchr(bytes + at, '\n', n_bytes - at));) {
         read_line(r, bytes + at, (size_t)(end - bytes) - at);
         at = (size_t)(end - bytes) + 1;
     }
-    if (n_bytes - at == BLOCK_BYTES) { /* no record is that long */
+    if (n_bytes - at == BLOCK_BYTES) { /* longer than any record */
         r->h.n_bad_lines++;
         return 0;
     }

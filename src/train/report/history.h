@@ -32,7 +32,7 @@ typedef struct tti_note {
 
 enum { TTI_HISTORY_NOTES = 100, TTI_HISTORY_STEPS = 1 << 13 };
 
-/* Numbers that no record has are 0. */
+/* Numbers that are missing in all records are 0. */
 typedef struct tti_history {
     tti_step_point *steps; /* in order of steps: the first, every steps_each-th, the last */
     tti_eval_point *evals;
@@ -44,7 +44,7 @@ typedef struct tti_history {
     tti_note notes[TTI_HISTORY_NOTES];
     int n_notes, n_notes_left_out;
     double planned_steps, workers, shards, params;
-    double pipeline, tensor, zero; /* of the last start record, like workers */
+    double pipeline, tensor, zero; /* from the last start record, like workers */
     double bytes_params, bytes_states, bytes_grads, bytes_activations, peak_rss, peak_device;
     double samples_per_s, wall_s, last_step;
     bool ended, stopped;

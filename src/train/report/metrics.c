@@ -38,7 +38,7 @@ typedef struct rewinding {
     int64_t n_dropped;
 } rewinding;
 
-/* Returns the step of a record, -1: none. event receives the name of the record. */
+/* Returns the step of a record, -1: none.  Writes the record's name to event. */
 static int64_t step_of(const char *line, char event[32]) {
     long long step;
     int n =
@@ -56,7 +56,7 @@ static bool is_repeated(rewinding *r, const char *line) {
     return step > r->step || (is_evaluation && r->evaluates_again);
 }
 
-/* Copies the lines to keep; out NULL: only checks whether any would be removed. */
+/* Copies the lines to keep; out NULL: only checks if any line would be removed. */
 static tutti_status copy_lines(FILE *in, rewinding *r, tti_atomic_file *out) {
     char *line = NULL;
     size_t room = 0;

@@ -1,8 +1,8 @@
 /* metrics.h - metrics.jsonl, the authoritative record of a run: one JSON object per line.
  *
  * Records: start, pipeline, step, times, staleness, eval, checkpoint, warning, failed, end,
- * distinguished by "event".  A record is written with one write(2), so a killed run leaves complete
- * lines. */
+ * distinguished by "event".  A record is written with one write(2), so a killed run leaves only
+ * complete lines. */
 #ifndef TTI_TRAIN_METRICS_H
 #define TTI_TRAIN_METRICS_H
 
@@ -20,8 +20,8 @@ tutti_status tti_metrics_open(tti_metrics *metrics, const char *run_dir);
 void tti_metrics_close(tti_metrics *metrics);
 
 /* Removes the records of steps after `step`, which a resumed run repeats; warnings and failures
- * stay. evaluates_again: the run also repeats the evaluation of `step`; *had_evaluation says
- * whether there was one.  The file is replaced as a whole: after TUTTI_E_IO it is as it was. */
+ * stay. evaluates_again: the run also repeats the evaluation of `step`; *had_evaluation: there was
+ * one.  The file is replaced atomically: TUTTI_E_IO leaves it unchanged. */
 tutti_status tti_metrics_rewind(tti_metrics *metrics, const char *run_dir, int64_t step,
                                 bool evaluates_again, bool *had_evaluation);
 

@@ -1,7 +1,7 @@
 /* mistakes.c - embeds the misclassified images in the report page.
  *
- * Pixels come from the model input, stretched to the full range, so every format of images is shown
- * the same way and no image is decoded twice. */
+ * Pixels come from the model input, stretched to the full range.  So all image formats are shown in
+ * the same way, and no image is decoded twice. */
 #include "train/report/mistakes.h"
 
 #include <math.h>
@@ -58,8 +58,8 @@ static double softmax_max(const float *logits, int64_t n, int64_t *at) {
     return 1 / sum;
 }
 
-/* Returns the place of a mistake among those found, the most confident first; -1: not among them.
- */
+/* Returns the position of a new mistake in the list, the most confident first; -1: not in the
+ * list. */
 static int place_of(const tti_mistakes *m, double probability) {
     int at = m->n;
     while (at > 0 && m->found[at - 1].probability < probability) at--;
@@ -125,8 +125,8 @@ static void put_le(uint8_t *at, uint32_t x) {
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(x >> (8 * i));
 }
 
-/* Writes a BMP file: 54 bytes of header, then pixels: rows from bottom to top, blue first, padded
- * to 4 bytes. */
+/* Writes a BMP file: a header of 54 bytes, then rows of BGR pixels from bottom to top, padded to 4
+ * bytes. */
 static void add_bmp(tti_str *out, const tti_mistake *m) {
     enum { HEAD = 54 };
     uint8_t file[HEAD + (TTI_MISTAKE_SIDE * 3 + 3) * TTI_MISTAKE_SIDE] = {0};

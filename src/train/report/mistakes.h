@@ -18,7 +18,7 @@ typedef struct tti_mistake {
 typedef struct tti_mistakes {
     tti_mistake *found; /* [n], owned */
     int n;
-    int64_t n_seen, n_wrong; /* samples searched */
+    int64_t n_seen, n_wrong; /* samples searched; misclassified ones */
 } tti_mistakes;
 
 /* True if samples are images that can be shown. */

@@ -1,7 +1,7 @@
-/* report.c - writes report.html: figures, curves, mistakes, the job.
+/* report.c - writes report.html with figures, curves, mistakes and the job.
  *
- * One file with its style and its charts inside; it uses no network and runs no script, so it can
- * be mailed. */
+ * The page is one file that contains its style and charts.  It uses no network and no script, so it
+ * can be sent by mail. */
 #include "train/report/report.h"
 
 #include <math.h>
@@ -18,16 +18,16 @@
 #include "train/report/history.h"
 #include "tutti/eval.h"
 
-/* Longer searches and larger models only on request (tutti report). */
+/* Limits at the end of a run; `tutti report` searches longer and opens larger models. */
 enum {
     END_TIME_MS = 2000,
     ASKED_TIME_MS = 60000,
     END_MAX_PARAMS = 50 * 1000 * 1000,
     MAX_JOB_BYTES = 1 << 20,
-    STOPPED_MAX_BYTES = 1 << 28 /* reading it takes seconds if the file is on another host */
+    STOPPED_MAX_BYTES = 1 << 28 /* reading this much takes seconds from a network file system */
 };
-/* Operations of one shard, half a second of some host cores: a model that was trained on devices
- * may take much longer. */
+/* Limit of operations per shard, half a second on a few host cores, because a model that was
+ * trained on devices may take much longer on the host. */
 static const double end_max_flops = 1e11;
 
 static const char style[] =
@@ -178,11 +178,11 @@ static double *column(page *p, const void *records, size_t stride, size_t offset
     column((p), (p)->h.evals, sizeof(tti_eval_point), offsetof(tti_eval_point, field), \
            (p)->h.n_evals)
 
-/* A moving average over a twentieth of the curve, centred, so that it does not lag. */
+/* Returns a centred moving average over a twentieth of the curve. */
 static double *smooth(page *p, const double *y, int n) {
     double *values = tti_arena_alloc(&p->arena, ((size_t)n + 1) * sizeof *values);
     double sum = 0;
-    int reach = n / 40, first = 0, last = 0; /* sum is of first .. last-1 */
+    int reach = n / 40, first = 0, last = 0; /* sum covers first .. last-1 */
     for (int i = 0; values && i < n; i++) {
         while (last < n && last <= i + reach) sum += y[last++];
         while (first < i - reach) sum -= y[first++];
@@ -235,8 +235,9 @@ static void add_time_split(page *p) {
                                          .stacked = true});
 }
 
-/* A training step ends for all workers at once.  So the shortest time that a worker spends in
- * reductions is their cost, and the rest of the other workers' time is waiting. */
+/* A training step ends at the same time for all workers.  So the shortest time that any worker
+ * spends in reductions is their cost, and the rest of the other workers' time in them is
+ * waiting. */
 enum { COMPUTE, UPDATE, COMM, WAIT, DATA, OTHER, N_SHARES };
 
 static double shortest_comm(const tti_time_point *t, int n) {
@@ -329,7 +330,7 @@ static void add_notes(page *p) {
     tti_str_add(&p->out, "</div>\n");
 }
 
-/* A job file that cannot be read is left out. */
+/* Adds the job file, unless it cannot be read. */
 static void add_job(page *p) {
     char path[4096], *text = NULL;
     size_t n_bytes;
@@ -408,7 +409,8 @@ static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_
     return st;
 }
 
-/* Opening a large model again takes as long as a few steps, so it is done only on request. */
+/* Writes the page without parts that need the model, because opening a large model again takes as
+ * long as several steps. */
 static tutti_status write_without(const tti_blueprint *b, const char *run_dir) {
     tti_text_samples texts = {0};
     if (b->config.run.text_samples > 0 && tti_writes_text(b))

@@ -71,7 +71,7 @@ tutti_status tti_reporter_rewind(tti_reporter *r, int64_t step) {
     return tti_reporter_go_on(r, tti_tfevents_restart(&r->tfevents, step + 1));
 }
 
-/* Ends a record during a run. */
+/* Ends a record; a full disk does not end the run (tti_reporter_go_on). */
 static tutti_status end_record(tti_reporter *r) {
     return tti_reporter_go_on(r, tti_metrics_end(&r->metrics));
 }
@@ -110,7 +110,7 @@ static void write_errors(tti_json *j, const tutti_value_result *v) {
     tti_json_double(j, "r2", v->r2);
 }
 
-/* Whether an evaluation measures each target. */
+/* True if an evaluation measures the errors of each target. */
 static bool has_errors(const tti_reporter *r) {
     return target_of(r)->n > 0 && target_of(r)->n <= TTI_EVALUATED_TARGETS;
 }
@@ -122,7 +122,7 @@ static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e
     if (e->kind == TUTTI_EVENT_STEP || !has_errors(r)) return;
     write_errors(j, &r->eval_mean);
     if (n == 1) return;
-    tti_json_array(j, "values"); /* as `tutti eval --json` has them */
+    tti_json_array(j, "values"); /* same format as `tutti eval --json` */
     for (int64_t k = 0; k < n; k++) {
         const char *name = tti_data_spec_target_name(tti_dataset_spec(r->b->train), k);
         tti_json_object(j, NULL);
@@ -133,7 +133,8 @@ static void write_score(const tti_reporter *r, tti_json *j, const tutti_event *e
     tti_json_end(j);
 }
 
-/* Each row of a text has many targets, which are counted with the loss. */
+/* The accuracy of a step.  A row of text has many targets, whose number is the count of the
+ * loss. */
 static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
     if (target_of(r)->n > 0) return 0;
     if (!r->b->has_accuracy) return NAN;
@@ -170,15 +171,15 @@ static void write_metrics(tti_json *j, const tutti_event *e) {
     tti_json_end(j);
 }
 
-/* TensorBoard values of one evaluation: loss and score; rmse, mae and r2 of each target and their
- * means. */
+/* TensorBoard values of one evaluation: loss and score; rmse, mae and r2 of each target, and the
+ * means of these. */
 typedef struct eval_curves {
     tti_scalar point[2 + 3 * (TTI_EVALUATED_TARGETS + 1) + TTI_MAX_METRICS];
     char tag[3 * (TTI_EVALUATED_TARGETS + 1) + TTI_MAX_METRICS][128];
     int n, n_tags;
 } eval_curves;
 
-/* name "": the means. */
+/* Adds the errors of a target; name "": the means over the targets. */
 static void add_errors(eval_curves *c, const char *name, const tutti_value_result *v) {
     const char *const kinds[] = {"rmse", "mae", "r2"};
     const double values[] = {v->rmse, v->mae, v->r2};
@@ -212,9 +213,8 @@ static tutti_status write_eval_curves(tti_reporter *r, const tutti_event *e) {
     return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, c.point, c.n));
 }
 
-/* Writes the mean bubble of the steps since the last record, and the fraction of the last step that
- * each stage computed.
- */
+/* Writes the mean bubble of the steps since the last record, and for each stage the fraction of the
+ * last step in which it computed. */
 static void write_stages(tti_reporter *r, double bubble) {
     tti_json *j = &r->metrics.json;
     tti_json_double(j, "bubble", bubble);
@@ -224,7 +224,7 @@ static void write_stages(tti_reporter *r, double bubble) {
     tti_json_end(j);
 }
 
-/* found: NULL, or the slowest worker if it is known. */
+/* Writes the slowest worker. found: NULL: not known. */
 static void write_slowest(tti_json *j, const tti_slowest_finding *found) {
     if (!found || !found->known) return;
     tti_json_int(j, "slowest_rank", found->rank);
@@ -232,7 +232,8 @@ static void write_slowest(tti_json *j, const tti_slowest_finding *found) {
     tti_json_double(j, "slowest_late_share", found->late_share);
 }
 
-/* shares: computing and updating, and of computing what stages wait for each other. */
+/* Writes a step record. shares: fractions of time for computing and for updating, and the fraction
+ * of computing in which pipeline stages wait for each other. */
 static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_step_result *result,
                                const double shares[3]) {
     tti_json *j = &r->metrics.json;

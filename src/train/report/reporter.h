@@ -21,15 +21,15 @@ typedef struct tti_reporter {
     const tutti_train_desc *train;
     const tti_blueprint *b;
     const char *run_dir;   /* full path */
-    const char *given_dir; /* the same as the caller gave it, for texts */
-    tti_step_metrics own;  /* of the last reported step */
+    const char *given_dir; /* the same folder as the caller gave it, for messages */
+    tti_step_metrics own;  /* metrics of the model in the last reported step */
     tti_metrics metrics;
     tti_tfevents tfevents;
     int64_t call_ns;       /* time of the call of tutti_train */
     int64_t mark_ns;       /* end of the last step, evaluation or checkpoint     */
-    int64_t train_ns;      /* spent in steps so far                              */
-    int64_t n_samples;     /* trained so far in this call                        */
-    int64_t first_step_ns; /* from the call to the end of the first step         */
+    int64_t train_ns;      /* time spent in steps so far */
+    int64_t n_samples;     /* samples trained so far in this call */
+    int64_t first_step_ns; /* time from the call to the end of the first step */
     int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
     int64_t window_compute_ns, window_update_ns;
     int64_t n_lost; /* records that could not be written */
@@ -39,32 +39,34 @@ typedef struct tti_reporter {
         sent_bytes; /* bytes sent by this worker: since the last record; in this call */
     double eval_loss, eval_accuracy, eval_nrmse;
     tutti_value_result eval_mean, eval_each[TTI_EVALUATED_TARGETS]; /* errors of a regression */
-    int64_t evaluated_step; /* step whose evaluation an earlier part of the run gave to TensorBoard;
-                               -1: none */
+    int64_t evaluated_step; /* step whose evaluation an earlier part of the run wrote to
+                               TensorBoard; -1: none */
     bool is_resident;       /* the samples stay on the device: set before the start is reported */
     int n_launched;         /* steps per launch; set before the start is reported */
-    double stale_mean;      /* of an asynchronous run, as last reported */
+    double stale_mean;      /* last reported value of an asynchronous run */
     int64_t stale_max;
     double expected_bubble; /* expected bubble of a pipeline, set before the start is reported; 0:
                                no pipeline */
     const double
         *stages_busy; /* fraction of the last step that each stage computed; NULL: no pipeline */
     double window_bubble, bubble; /* ns waited since the last record; in this call */
-    int64_t compute_ns;           /* of steps in this call */
-    int64_t n_dropped;            /* gradients dropped because they were late, as last reported */
+    int64_t compute_ns;           /* compute time of steps in this call */
+    int64_t n_dropped; /* last reported number of gradients that were dropped because they arrived
+                          late */
     const tti_shard_map
         *shard_map; /* the shard map, set before the start is reported; NULL: equal runs */
     const tti_throughputs
         *throughputs; /* measured throughputs behind the shard map; n 0: the map is from the job */
     const tti_slowest_finding
         *slowest; /* the last finding about the slowest worker; NULL: not measured */
-    const tti_slowest_finding *slowest_overall; /* of the whole run; NULL: not measured */
-    int32_t *place;   /* [n_workers] owned: place of each, if some are on devices (devices.h) */
-    bool by_launcher; /* started by another launcher: workers are processes */
-    const char *sums; /* how gradients are reduced between workers; NULL, "": not reported */
+    const tti_slowest_finding
+        *slowest_overall; /* finding about the whole run; NULL: not measured */
+    int32_t *place;       /* [n_workers] owned: place of each worker in a mixed run (devices.h) */
+    bool by_launcher;     /* started by another launcher: workers are processes */
+    const char *sums;     /* how gradients are reduced between workers; NULL, "": not reported */
 } tti_reporter;
 
-/* An inactive reporter, accepted by every call. */
+/* Initializes an inactive reporter, which every call accepts. */
 void tti_reporter_init(tti_reporter *r, int64_t call_ns);
 
 tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
@@ -95,8 +97,8 @@ tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *
 /* Reports a new shard map after a step, from the fields shard_map and throughputs. */
 tutti_status tti_reporter_shares(tti_reporter *r, int64_t step);
 
-/* Reports how many gradients so far lacked 0, 1, ... updates when they were applied, and how many
- * updates were skipped in this call. */
+/* Reports the number of gradients so far with a staleness of 0, 1, ... updates, and the number of
+ * updates that were skipped in this call. */
 tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
                                     const int64_t bins[TTI_STALENESS_BINS], int64_t n_left_out);
 
@@ -104,7 +106,7 @@ tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
 tutti_status tti_reporter_range_servers(tti_reporter *r, int64_t step,
                                         const tti_range_traffic *held, int n);
 
-/* Reports how many gradients of each worker were too late so far, [n_workers]. */
+/* Reports the number of late gradients of each worker so far, counts [n_workers]. */
 tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts);
 
 /* Reports that a worker has left and the others continue. */
@@ -113,7 +115,8 @@ tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left);
 /* Excludes time that is not training, such as saving a checkpoint. */
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns);
 
-/* Calls the caller's on_event; an event after a step with the other fields empty. */
+/* tti_reporter_emit calls the caller's on_event. tti_reporter_event returns an event after a step
+ * with the other fields empty. */
 void tti_reporter_emit(const tti_reporter *r, const tutti_event *event);
 tutti_event tti_reporter_event(const tti_reporter *r, tutti_event_kind kind, int64_t step);
 
@@ -122,7 +125,8 @@ tutti_event tti_reporter_event(const tti_reporter *r, tutti_event_kind kind, int
  * the end, and TUTTI_OK is returned; any other status is returned unchanged. */
 tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st);
 
-/* TUTTI_E_CHECKPOINT if the run folder no longer exists, because the run could not be saved. */
+/* Returns TUTTI_E_CHECKPOINT if the run folder no longer exists, because the run could not be
+ * saved. */
 tutti_status tti_reporter_check_folder(const tti_reporter *r);
 
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step);
@@ -133,7 +137,7 @@ tutti_status tti_reporter_skip(tti_reporter *r, int64_t *n, const char *text);
 tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
                               tutti_train_result *result);
 
-/* Records the failure that ends the run; the error text of the thread stays. */
+/* Records the failure that ends the run; keeps the error text of the thread. */
 void tti_reporter_failed(tti_reporter *r, int64_t step, tutti_status status);
 
 #endif /* TTI_TRAIN_REPORTER_H */

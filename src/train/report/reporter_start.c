@@ -1,4 +1,4 @@
-/* reporter_start.c - the start of a run: its place, its shard map, its stages, and warnings about
+/* reporter_start.c - reports the start of a run: places, shard map and stages, and warnings about
  * settings without effect. */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "train/report/reporter.h"
 #include "train/setup/whole_layers.h"
 
-/* Formats the kind of workers, such as "threads", and how they divide the model. */
+/* Writes the kind of workers, such as "threads", and how they divide the model. */
 static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) {
     const tti_blueprint *b = r->b;
     const tti_mesh_at *m = &b->mesh;
@@ -27,7 +27,8 @@ static tutti_status report_pipeline(tti_reporter *r) {
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
     int n_chunks = tti_stages_n_all_chunks(s), n_shards = r->b->n_shards / r->b->mesh.data;
     if (r->shard_map)
-        n_shards = tti_shard_map_n_of(r->shard_map, 0); /* shards of rank 0, like expected_bubble */
+        n_shards = tti_shard_map_n_of(
+            r->shard_map, 0); /* shards of rank 0, for which expected_bubble is computed */
     double sum = 0;
     for (int q = 0; q < n_chunks; q++) sum += s->cost[q];
     tti_json *j = &r->metrics.json;
@@ -49,8 +50,8 @@ static tutti_status report_pipeline(tti_reporter *r) {
     return tti_reporter_warn(r, text);
 }
 
-/* Prints the distribution of shards: nothing if equal, the measured speeds, or the weights of the
- * job. */
+/* Prints the shard map with the measured throughputs or the weights of the job; nothing if runs are
+ * equal. */
 static void print_shares(const tti_reporter *r, tti_str *out) {
     if (!r->shard_map) return;
     tti_str_add(out, "\n");
@@ -62,7 +63,7 @@ static void print_shares(const tti_reporter *r, tti_str *out) {
     tti_load_weights_print(r->shard_map, out);
 }
 
-/* Reports the shard map and the figures from which it follows. */
+/* Reports the shard map and the figures that determine it. */
 static tutti_status report_shard_map(tti_reporter *r, int64_t step) {
     tti_json *j = &r->metrics.json;
     if (!r->shard_map) return TUTTI_OK;
@@ -168,7 +169,7 @@ static void print_places(const tti_reporter *r, tti_str *out) {
     }
 }
 
-/* Describes the numbers of workers with the same result, and how to extend that range. */
+/* Describes for which numbers of workers the result is the same, and how to extend that range. */
 static void print_range(const tti_reporter *r, tti_str *out) {
     const tti_job_config *c = &r->b->config;
     int n = r->b->n_shards;
@@ -188,7 +189,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_blueprint_describe(r->b, &backend);
     print_places(r, &backend);
     if (r->sums && *r->sums) tti_str_printf(&backend, ", sums %s", r->sums);
-    bool mixed = r->b->places.mixed; /* then every worker's state is on the host */
+    bool mixed = r->b->places.mixed; /* in mixed runs every worker's state is on the host */
     if (memory.offloaded || mixed) tti_str_add(&backend, ", optimizer state on the host");
     tti_peak_lr_explain(&r->b->config, &lr);
     tti_json *j = &r->metrics.json;

@@ -1,7 +1,6 @@
 /* slowest.c - finds the slowest worker from times that are gathered periodically.  All workers must
- * gather at the same steps without extra communication, so the number of steps until the next time
- * is computed from the times that all have just received.
- */
+ * gather at the same steps without extra communication.  So they compute the number of steps until
+ * the next gathering from the times that all of them have just received. */
 #include "train/report/slowest.h"
 
 #include <stdlib.h>
@@ -12,11 +11,11 @@
 #include "comm/conclude.h"
 #include "comm/sum_order.h"
 
-/* Gathering costs tens of microseconds, a ten thousandth of this interval. */
+/* Interval between gatherings in seconds; a gathering costs tens of microseconds. */
 static const double window_s = 0.5;
-enum { WINDOW_RANKS = 64 }; /* it costs more, the more workers there are */
+enum { WINDOW_RANKS = 64 }; /* the cost of gathering grows with the number of workers */
 
-/* A smaller delay is mostly noise. */
+/* Smaller delays, in seconds, are mostly noise. */
 static const double least_s = 0.02;
 
 enum { MOST_STEPS = 1 << 20, GROWTH = 4, MOST_ADVISED = 16 /* workers */ };
@@ -63,8 +62,8 @@ tutti_status tti_slowest_go_on(tti_slowest *s, const tti_exec_spent *at) {
 
 /* ---- the decision ---- */
 
-/* The time of one part; for TTI_SPENT_WAIT the sum of all other parts, which is the time without
- * waits. */
+/* The time of one part; for TTI_SPENT_WAIT returns the sum of all other parts instead, which is the
+ * time without waits. */
 static double of_rank(const double part[TTI_N_SPENT_PARTS], int which) {
     if (which < TTI_SPENT_WAIT) return part[which];
     return part[TTI_SPENT_DATA] + part[TTI_SPENT_COPY] + part[TTI_SPENT_COMPUTE] +
@@ -76,7 +75,7 @@ static int by_value(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-/* sorted: [n_ranks], overwritten. */
+/* The median time of the other ranks. sorted: [n_ranks], overwritten. */
 static double median_of_others(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank,
                                int which, double *sorted) {
     int n = 0;
@@ -86,7 +85,7 @@ static double median_of_others(const double (*spent)[TTI_N_SPENT_PARTS], int n_r
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
-/* The part in which a rank exceeds the median of the others most. */
+/* Returns the part in which a rank exceeds the median of the others most. */
 static const char *why_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, int rank,
                           double *sorted) {
     static const char *const names[] = {"data", "copy", "compute", "other"};
@@ -121,7 +120,7 @@ void tti_slowest_of(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks, doubl
 
 /* ---- gathering ---- */
 
-/* Converts to seconds, and subtracts waiting and copying from computing. */
+/* Converts times to seconds, and subtracts waiting and copying from computing. */
 static void separate(const tti_slowest *s, const tti_exec_spent *now,
                      double out[TTI_N_SPENT_PARTS]) {
     double waited = (double)(now->waited_ns - s->before.waited_ns),
@@ -133,7 +132,7 @@ static void separate(const tti_slowest *s, const tti_exec_spent *now,
     for (int p = 0; p < TTI_N_SPENT_PARTS; p++) out[p] *= 1e-9;
 }
 
-/* The longest of all workers' times. */
+/* Returns the longest time of all workers. */
 static double longest(const double (*spent)[TTI_N_SPENT_PARTS], int n_ranks) {
     double most = 0;
     for (int r = 0; r < n_ranks; r++)
@@ -148,7 +147,7 @@ static void begin_anew(tti_slowest *s, const tti_exec_spent *now, int64_t step) 
     s->next = step + s->every;
 }
 
-/* The number of steps that fill a window. */
+/* Returns the number of steps that take about window_s seconds. */
 static int64_t steps_of_window(const tti_slowest *s, double took_s) {
     double window = window_s * TTI_MAX(1, (double)s->n_ranks / WINDOW_RANKS);
     double n = took_s > 0 ? window / took_s * (double)s->n_adds : MOST_STEPS;
@@ -156,7 +155,8 @@ static int64_t steps_of_window(const tti_slowest *s, double took_s) {
     return n < 1 ? 1 : n > (double)most ? most : (int64_t)n;
 }
 
-/* One vector per worker: seconds, and 0 if waiting is unknown. */
+/* Length of the vector that a worker sends: seconds of each part, and a flag that is 0 if waiting
+ * is unknown. */
 enum { SENT = TTI_N_SPENT_PARTS + 1 };
 
 typedef struct judging {
@@ -164,7 +164,7 @@ typedef struct judging {
     bool known;
 } judging;
 
-/* Memory of workers that judge. */
+/* Allocates the arrays of workers that compute findings. */
 static tutti_status alloc_times(tti_slowest *s) {
     if (tutti_comm_rank(s->comm) > 0 && tti_comm_concludes_alone(s->comm)) return TUTTI_OK;
     s->total = calloc((size_t)s->n_ranks, sizeof *s->total);
@@ -182,7 +182,8 @@ static void add_worker(void *user, int rank, const void *theirs) {
     j->known = j->known && sent[TTI_N_SPENT_PARTS] != 0;
 }
 
-/* Noise of single windows is gone from their sum. */
+/* Computes the findings of the window and of the sum of all windows, in which noise averages
+ * out. */
 static void judge_window(tti_slowest *s, const double (*spent)[TTI_N_SPENT_PARTS]) {
     for (int r = 0; r < s->n_ranks; r++)
         for (int p = 0; p < TTI_N_SPENT_PARTS; p++) s->total[r][p] += spent[r][p];
@@ -191,7 +192,8 @@ static void judge_window(tti_slowest *s, const double (*spent)[TTI_N_SPENT_PARTS
     tti_slowest_of(spent, s->n_ranks, TTI_LATE_SHARE, s->sorted, &s->finding);
 }
 
-/* All workers get how long it took; the finding stays with those that judge. */
+/* Returns the duration of the window to all workers.  Only workers that compute findings keep the
+ * finding. */
 static void finish(void *user, void *result) {
     judging *j = user;
     const double(*all)[TTI_N_SPENT_PARTS] = (const double(*)[TTI_N_SPENT_PARTS])j->of->all;
@@ -242,14 +244,14 @@ static bool can_advise(const tti_slowest *s) {
     return of_rank(s->total[s->overall.rank], TTI_SPENT_WAIT) >= least_total_s;
 }
 
-/* The fraction of all steps by which the slowest worker would have computed less. */
+/* Returns the fraction of the total step time that the slowest worker would have saved. */
 static double shortened_by(const tti_slowest *s, const tti_throughput *speeds,
                            const tti_shard_map *now, const tti_shard_map *better) {
     double whole = longest((const double(*)[TTI_N_SPENT_PARTS])s->total, s->n_ranks);
     return (tti_shard_map_seconds(now, speeds) - tti_shard_map_seconds(better, speeds)) / whole;
 }
 
-/* Partial sums of all workers that are added between them. */
+/* The number of partial sums that workers add between them. */
 static int n_partial_sums(const tti_shard_map *map) {
     tti_sum_walk walk = tti_sum_walk_begin(map);
     tti_term term;

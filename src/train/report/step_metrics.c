@@ -1,4 +1,4 @@
-/* step_metrics.c - the sums that a step reports as figures with names.
+/* step_metrics.c - converts the sums that a step reports to named metrics.
  *
  * In a pipeline only the last stage has the outputs, so the names are those of the undivided model.
  */

@@ -1,4 +1,4 @@
-/* step_metrics.h - figures of the metrics of a model's own in a step of training. */
+/* step_metrics.h - values of the model's own metrics in a training step. */
 #ifndef TTI_TRAIN_STEP_METRICS_H
 #define TTI_TRAIN_STEP_METRICS_H
 
@@ -10,10 +10,10 @@ typedef struct tti_step_metrics {
     int n;
 } tti_step_metrics;
 
-/* The metrics of a plan of the whole model, whose names are borrowed; their values are NAN. */
+/* Lists the metrics of a plan of the whole model, with borrowed names and values NAN. */
 void tti_step_metrics_init(tti_step_metrics *m, const tti_plan *plan);
 
-/* Sets the values: sum / count, NAN where nothing was counted. */
+/* Sets the values to sum / count, or NAN if the count is 0. */
 void tti_step_metrics_set(tti_step_metrics *m, const tti_step_result *result);
 
 #endif /* TTI_TRAIN_STEP_METRICS_H */

@@ -1,4 +1,4 @@
-/* tfevents.c - writes the part of protobuf that TensorBoard events need.
+/* tfevents.c - writes the subset of protobuf that TensorBoard events need.
  *
  * Values are written as simple_value, as PyTorch's SummaryWriter does; TensorBoard converts them
  * when it reads them. */
@@ -155,7 +155,7 @@ static tutti_status put(tti_tfevents *t) {
     return tti_append(t->fd, "tfevents", t->line.text, t->line.n_bytes);
 }
 
-/* The time in the name of the newest file of the folder; 0: there is none. */
+/* Returns the time in the name of the newest file of the folder; 0: there is none. */
 static long long newest_time(const char *run_dir) {
     long long newest = 0, time_s;
     DIR *dir = opendir(run_dir);
@@ -166,9 +166,9 @@ static long long newest_time(const char *run_dir) {
     return newest;
 }
 
-/* Readers take the files of a folder in the order of their names.  The time in the name is later
- * than that of any other file, even if the clock was set back or another host is behind:
- * TensorBoard would drop what comes before the restart at an earlier step. */
+/* Readers process the files of a folder in the order of their names.  So the time in the name is
+ * later than in all other files, even if the clock was set back or another host is behind.
+ * Otherwise TensorBoard would drop values before the restart record. */
 tutti_status tti_tfevents_open(tti_tfevents *t, const char *run_dir) {
     char host[128] = "host", path[1024];
     double time_s = now_s();

@@ -12,14 +12,14 @@
 #include "base/str.h"
 #include "tutti/status.h"
 
-/* Messages inside messages, whose lengths come first. */
+/* Buffers of nested messages, because their lengths are written first. */
 typedef struct tti_tfevents_parts {
     tti_str event, summary, value;
 } tti_tfevents_parts;
 
 typedef struct tti_tfevents {
     int fd;       /* -1: closed */
-    tti_str line; /* being written */
+    tti_str line; /* the record being written */
     tti_tfevents_parts parts;
 } tti_tfevents;
 
@@ -40,7 +40,7 @@ tutti_status tti_tfevents_restart(tti_tfevents *t, int64_t first_step);
 tutti_status tti_tfevents_write(tti_tfevents *t, int64_t step, const tti_scalar *scalars,
                                 int n_scalars);
 
-/* Appends only the record to out. */
+/* Append one record to out without writing a file. */
 void tti_tfevents_add_head(tti_str *out, double time_s);
 void tti_tfevents_add_restart(tti_str *out, double time_s, int64_t first_step);
 void tti_tfevents_add(tti_str *out, double time_s, int64_t step, const tti_scalar *scalars,

@@ -1,7 +1,7 @@
 /* times.c - sums times per worker and gathers them.
  *
- * All workers must gather at the same steps, so the step number decides and never a clock.  It must
- * cost almost nothing, so it becomes rare in long runs. */
+ * All workers must gather at the same steps, so the step number decides, not a clock.  Gathering
+ * becomes rare in long runs, so that it costs almost nothing. */
 #include "train/report/times.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "comm/conclude.h"
 #include "ps/server.h"
 
-enum { PER_DOUBLING = 16, PER_DOUBLING_OF_MANY = 1 }; /* many: rank 0 has their times alone */
+enum { PER_DOUBLING = 16, PER_DOUBLING_OF_MANY = 1 }; /* OF_MANY: if only rank 0 has the times */
 
 tutti_status tti_times_init(tti_times *t, tutti_comm *comm, int n_ranks, int64_t first_step,
                             bool for_all) {
@@ -40,7 +40,7 @@ bool tti_times_is_due(const tti_times *t, int64_t step) {
     return n > 0 && n % every == 0;
 }
 
-/* With separate step counts per worker, gathers at the server. */
+/* Gathers at the server, because asynchronous workers have separate step counts. */
 static tutti_status gather_at_server(tti_times *t) {
     tti_members members;
     double *all = &t->all[0][0];

@@ -1,4 +1,5 @@
-/* agreement.c - compares job, folder and cores of all ranks with rank 0's before the first step. */
+/* agreement.c - compares job, data, folder, cores and devices of all ranks with rank 0 before the
+ * first step. */
 #include "train/setup/agreement.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ static const char *show_line(const char *text, char *buf, size_t n_bytes) {
 /* The line that starts at text, without its newline. */
 static int line_length(const char *text) { return (int)strcspn(text, "\n"); }
 
-/* Whether a line opens a section: "train:". */
+/* True if a line opens a section, such as "train:". */
 static bool opens_section(const char *line) {
     int n = line_length(line);
     return n > 0 && line[0] != ' ' && line[n - 1] == ':';
@@ -51,7 +52,7 @@ static void compare(int rank, const char *mine, const char *first, char verdict[
     }
 }
 
-/* Every rank receives all verdicts, so that all fail with the same message. */
+/* Sends the verdict of each rank to all ranks, so that all fail with the same message. */
 static tutti_status hear_verdicts(tutti_comm *comm, const char *mine) {
     size_t n_ranks = (size_t)tutti_comm_n_ranks(comm);
     char *all = calloc(n_ranks, VERDICT_BYTES);
@@ -87,7 +88,8 @@ tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml) {
 
 /* ---- data ---- */
 
-/* The data set as one rank reads it.  Zeroed before use, because all its bytes are sent. */
+/* The data set as one rank reads it.  Zeroed before use, because all its bytes, including padding,
+ * are sent. */
 typedef struct data_record {
     char host[64], x_type[64];
     int64_t n_classes, n_samples[TUTTI_N_SPLITS];

@@ -1,4 +1,4 @@
-/* blueprint.c - makes data sets, graphs and a plan from a job. */
+/* blueprint.c - creates data sets, graphs and plans from a job. */
 #include "train/setup/blueprint.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static tutti_status open_split(const tti_job_config *c, tutti_data_split split,
     return tutti_dataset_open(&desc, out);
 }
 
-/* A trained model needs no training data. */
+/* Opens the data for a trained model, which needs no training data. */
 static tutti_status open_for_use(tti_blueprint *b, const tti_data_spec *spec, bool reads_test,
                                  bool is_other_data) {
     const char *dir = b->config.data.dir;
@@ -61,14 +61,15 @@ static tutti_status count_steps(tti_blueprint *b) {
     b->n_workers = (int)c->parallel.workers;
     bool fits =
         tti_mesh_shape(b->n_workers, (int)c->parallel.pipeline, (int)c->parallel.tensor, &b->mesh);
-    TTI_ASSERT(fits); /* job_conflicts.c */
+    TTI_ASSERT(fits); /* checked in job_conflicts.c */
     b->n_shards = (int)c->parallel.shards;
     TTI_TRY(tti_load_weights_given(c, b->mesh.data, b->n_shards, &b->has_shard_map, &b->shard_map));
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
     int64_t n_samples = tutti_dataset_get_info(b->train)->n_samples;
     b->steps_per_epoch = tti_steps_per_epoch(n_samples, c->train.batch);
     if (b->gives_outputs)
-        b->steps_per_epoch = TTI_MAX(b->steps_per_epoch, 1); /* it may have none */
+        b->steps_per_epoch =
+            TTI_MAX(b->steps_per_epoch, 1); /* the split may be smaller than a batch */
     int64_t by_epochs = c->train.epochs * b->steps_per_epoch;
     b->schedule_steps = c->schedule.steps > 0 ? c->schedule.steps : by_epochs;
     b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
@@ -168,7 +169,8 @@ tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blue
 
 /* ---- the plan ---- */
 
-/* True if all parameters are on the worker's device, which makes or tracks every change of them. */
+/* True if all parameters are on the worker's device, which performs or tracks every change of
+ * them. */
 static bool keeps_low_copies(const tti_blueprint *b) {
     const tti_device_ops *device = b->devices.backend->device;
     const tti_job_config *c = &b->config;
@@ -181,7 +183,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     const tti_backend *backend = b->devices.backend;
     tti_target target;
     memset(&target, 0,
-           sizeof target); /* including padding: a plan cache compares targets by bytes */
+           sizeof target); /* also clears padding, because a plan cache compares targets by bytes */
     target.prefers_channels_last = reference ? NULL : backend->prefers_channels_last;
     target.strided = !reference && backend->strided;
     target.fuses_pool = reference ? NULL : backend->fuses_pool;
@@ -223,7 +225,8 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     return target;
 }
 
-/* optimizer.groups and optimizer.freeze of a parameter; one without requires_grad is frozen. */
+/* The settings of a parameter by optimizer.groups and optimizer.freeze.  A parameter without
+ * requires_grad is frozen. */
 static tti_param_group group_of(const tti_blueprint *b, const char *name) {
     tti_param_group group = tti_param_group_of(&b->config, name);
     if (b->import && tti_import_is_fixed(b->import, name)) group.lr = 0, group.frozen = true;
@@ -237,7 +240,7 @@ static void apply_groups(const char *name, const void *user, tti_slot_rule *rule
     if (group.has_decay) rule->decay = group.decay;
 }
 
-/* A pattern that matches no parameter is a mistake. */
+/* Refuses patterns that match no parameter, because they are mistakes. */
 static tutti_status check_groups(const tti_blueprint *b) {
     const char **names = calloc((size_t)b->plan->n_slots + 1, sizeof *names);
     int n = 0;
@@ -276,7 +279,7 @@ tutti_status tti_blueprint_check_trains(const tti_blueprint *b) {
     const tti_text_list *freeze = &b->config.optimizer.freeze;
     int n = 0, n_unreached = 0;
     for (int i = 0; i < freeze->n; i++)
-        if (strcmp(freeze->v[i], "*") == 0) return TUTTI_OK; /* "*" is intended */
+        if (strcmp(freeze->v[i], "*") == 0) return TUTTI_OK; /* "*" freezes everything on purpose */
     for (int i = 0; i < b->plan->n_slots; i++) {
         if (b->plan->slots[i].buffer) continue;
         if (!b->plan->slots[i].rule.frozen) return TUTTI_OK;
@@ -297,7 +300,7 @@ tutti_status tti_blueprint_check_trains(const tti_blueprint *b) {
                             "model: it has no parameters, so there is nothing to train");
 }
 
-/* Builds the graphs for training and evaluation; both or none. */
+/* Builds the graphs for training and evaluation, both or none. */
 static tutti_status build_graphs(const tutti_job *job, const tti_blueprint *b, tti_plan_desc *out) {
     tutti_graph *train, *eval;
     TTI_TRY(tti_blueprint_graph(job, b, true, &train));
@@ -337,7 +340,7 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b, tti_
     return tti_plan_create(desc, out);
 }
 
-/* Makes the plan, or takes it from the cache. */
+/* Creates the plan, or takes it from the cache. */
 static tutti_status get_plan(const tutti_job *job, const tti_blueprint *b, const tti_target *target,
                              tti_plan **out) {
     tti_plan_desc desc = plan_desc(b, target);
@@ -382,7 +385,8 @@ static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
     return b->cache ? tti_plan_cache_put(b->cache, &of, NULL, st) : st;
 }
 
-/* only: the position in a model group whose plan is needed; -1: all. */
+/* Creates the plans of a model group. only: the position whose plan is needed; -1: all
+ * positions. */
 static tutti_status make_model_plans(const tutti_job *job, tti_blueprint *b, int only) {
     int n = tti_mesh_n_model(&b->mesh);
     if (n == 1 || b->gives_logits) return TUTTI_OK;
@@ -400,9 +404,9 @@ static tutti_status make_model_plans(const tutti_job *job, tti_blueprint *b, int
     return TUTTI_OK;
 }
 
-/* In shards of one row the batch cannot be distinguished from other dimensions of size 1, and the
- * pass split may refuse what it allows for longer shards.  So the same model with two rows is
- * checked.  A model that cannot have two rows is checked as it is. */
+/* In shards of one row the batch dimension cannot be distinguished from other dimensions of size 1,
+ * so the pass split may refuse a graph that it accepts for longer shards.  Therefore the same model
+ * is checked with two rows.  A model that cannot have two rows is checked with one. */
 static tutti_status prove_one_row(const tutti_job *job, tti_blueprint *b) {
     tti_shard_graph_desc desc = graph_desc(job, b, tutti_dataset_get_info(b->train));
     tti_target target = tti_blueprint_target(b);
@@ -426,7 +430,8 @@ static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank)
     b->plan = whole;
     TTI_TRY(check_groups(b));
     TTI_TRY(check_uneven(job, b));
-    bool may_move = b->config.parallel.min_workers > 0; /* to any part, in the next epoch */
+    bool may_move =
+        b->config.parallel.min_workers > 0; /* in the next epoch a worker may get any part */
     return make_model_plans(job, b, rank < 0 || may_move ? -1 : rank % tti_mesh_n_model(&b->mesh));
 }
 
@@ -440,17 +445,17 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
     return b->plans[model_rank];
 }
 
-/* Requested contents of a blueprint, besides its job. */
+/* The options of a blueprint, besides its job. */
 typedef struct requested {
     const tti_blueprint *like;  /* lends its data sets; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
     bool gives_logits, one_row;
     bool gives_outputs, has_host_loss; /* as in tti_blueprint */
-    const tti_data_spec
-        *spec; /* specification of a trained model: no training data is read; NULL: it is read */
+    const tti_data_spec *spec;   /* specification of a trained model, so that no training data is
+                                    read; NULL: it is read */
     bool reads_test;             /* with spec: the test split is opened */
     bool is_other_data;          /* as in tti_blueprint_use */
-    int rank, local_rank;        /* the only worker that it is for; -1: all workers */
+    int rank, local_rank;        /* the only worker that uses the blueprint; -1: all workers */
     const tti_bucket_link *link; /* NULL: the link between workers on this machine */
     tti_plan_cache *cache;       /* owns all plans; NULL: the blueprint owns them */
 } requested;
@@ -494,7 +499,7 @@ static tutti_status fill(const tutti_job *job, const requested *w, tti_blueprint
     b->model_params = tti_model_params_of(&b->config, info);
     TTI_TRY(tti_model_check_vocabulary(job, &b->model_params, info->is_value, n_tokens));
     TTI_TRY(make_plans(job, b, w->rank));
-    /* A loss that has no correct predictions gives its count in their place. */
+    /* A loss without correct predictions returns its count in their place. */
     const tutti_graph *g = b->plan->eval.graph;
     b->has_accuracy =
         !info->is_value && tti_graph_output(g, "correct") != tti_graph_output(g, "count");
@@ -614,7 +619,7 @@ const tti_blueprint *tti_blueprint_of(const tti_blueprint *b, int local_rank) {
 }
 
 void tti_blueprint_destroy(const tti_blueprint *made) {
-    tti_blueprint *b = (tti_blueprint *)(uintptr_t)made; /* the caller holds the last pointer */
+    tti_blueprint *b = (tti_blueprint *)(uintptr_t)made; /* the caller has the only pointer left */
     if (!b) return;
     tti_blueprint_destroy(b->on_host);
     if (!b->cache) tti_plan_destroy(b->plan);

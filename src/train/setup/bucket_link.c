@@ -1,7 +1,7 @@
 /* bucket_link.c - estimates the link that carries gradient sums, and the bucket size that suits it.
  *
- * Uses only facts that all workers know: the job, where it computes, and the number of hosts; a
- * measured table only if all workers are on one machine. */
+ * Uses only facts that all workers know: the job, its devices, and the number of hosts.  A measured
+ * table is used only if all workers are on one machine. */
 #include "train/setup/bucket_link.h"
 
 #include <math.h>
@@ -10,15 +10,16 @@
 
 #include "exec/device/bench/sum_table.h"
 
-/* The reduction of a bucket takes at least this many latencies, so latency is at most 5 % of its
- * time. */
+/* A bucket's reduction moves bytes for at least this many latencies, so latency is at most 5 % of
+ * its time. */
 static const double LATENCIES = 19;
 
-/* Sums between two workers as `tutti bench comm` and `tutti doctor` measure them; hosts: ten
- * gigabits a second and more, devices of hosts: 400. taken_s on the host is the cost of the
- * communication thread; on H200 a step of GPT-2 124M lasts 46 us longer for each bucket of 4 MiB
- * and 90 for each of 32.  Compression reads and writes gradients several times for each of two
- * collectives.  Copies to the host use no multiprocessors. */
+/* Figures for sums between two workers, measured with `tutti bench comm` and `tutti doctor`.
+ * Links between hosts are assumed to have at least 10 Gbit/s, between devices of hosts 400
+ * Gbit/s. taken_s on the host is the cost of the communication thread.  On H200 a step of GPT-2
+ * 124M takes 46 us longer for each bucket of 4 MiB and 90 us for each of 32 MiB.  Compression
+ * reads and writes gradients several times for each of two collectives.  Copies to the host use
+ * no multiprocessors. */
 static const tti_bucket_link threads = {"threads of one process", 3e-6, 10e9, 20e-6, 0};
 static const tti_bucket_link processes = {"memory of one host", 4.5e-6, 9e9, 20e-6, 0};
 static const tti_bucket_link hosts = {"a network of hosts", 30e-6, 2.5e9, 20e-6, 0};
@@ -32,12 +33,12 @@ static const tti_bucket_link to_host = {"copies to the host", 10e-6, 50e9, 0, 0}
 /* If gradients or parameters are sharded, two or three buckets are in memory at once. */
 enum { MOST_ON_DEVICES = 32 << 20, MOST_ON_HOST = 4 << 20 };
 
-/* The limit of parallel.bucket_mb; a measured table may have any values. */
+/* The largest value of parallel.bucket_mb, because a measured table may contain any values. */
 static const double LONGEST = 4096.0 * 1048576;
 
 /* ---- measured tables ---- */
 
-/* Returns the algorithm of sums by parallel.algorithm. */
+/* Returns the sum algorithm for parallel.algorithm. */
 static tti_sum_algorithm algorithm_of(const tti_job_config *c) {
     if (strcmp(c->parallel.algorithm, "tree") == 0) return TTI_SUM_TREE;
     return strcmp(c->parallel.algorithm, "ring") == 0 ? TTI_SUM_RING : TTI_SUM_DIRECT;
@@ -61,7 +62,7 @@ static bool read_table(const tti_sum_table *table, tti_sum_algorithm algorithm,
     return true;
 }
 
-/* As exec/device/bucket_algorithms.c reads the table, here for latency and bandwidth. */
+/* Reads the same table as exec/device/bucket_algorithms.c, for latency and bandwidth. */
 static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_bucket_link *out) {
     tti_sum_kind kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
@@ -76,9 +77,10 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
         snprintf(out->name, sizeof out->name, "devices, from the table of tutti doctor");
 }
 
-/* ---- which link ---- */
+/* ---- choice of the link ---- */
 
-/* For undivided models and unsharded states, as in exec/device/device_compress.c. */
+/* True if gradients are compressed on the device: the model is not divided and states are not
+ * sharded, as in exec/device/device_compress.c. */
 static bool compresses_there(const tti_job_config *c) {
     const char *key = tti_job_ends_on_host(c);
     return key && strcmp(key, "parallel.compress") == 0 && c->parallel.zero == 0 &&

@@ -1,11 +1,11 @@
 /* bucket_link.h - chooses the size of gradient buckets from the link that carries their sums.
  *
- * parallel.bucket_mb=auto.  A sum of n bytes takes latency_s + n / bytes_s, and computation loses
- * taken_s for each sum, whatever its size.  A bucket is large enough that latency is at most a
- * twentieth of its time.  Beyond that, a step with P bytes of gradients loses latency_s + taken_s
- * for each bucket, and the whole time of the last bucket, which cannot overlap: P / n (latency_s +
- * taken_s) + n / bytes_s.  This is smallest for n = sqrt(P (latency_s + taken_s) bytes_s).  In
- * exact mode the size does not change the bits. */
+ * Used for parallel.bucket_mb=auto.  A sum of n bytes takes latency_s + n / bytes_s, and each sum
+ * costs the computation taken_s, independent of its size.  A bucket is large enough that latency is
+ * at most a twentieth of its time.  Beyond that, a step with P bytes of gradients loses latency_s +
+ * taken_s for each bucket, and the whole time of the last bucket, which cannot overlap: P / n
+ * (latency_s + taken_s) + n / bytes_s.  This is smallest for n = sqrt(P (latency_s + taken_s)
+ * bytes_s).  In exact mode the size does not change the bits. */
 #ifndef TTI_TRAIN_BUCKET_LINK_H
 #define TTI_TRAIN_BUCKET_LINK_H
 
@@ -21,8 +21,8 @@ typedef struct tti_bucket_link {
     double most_bytes; /* largest bucket; 0: no limit */
 } tti_bucket_link;
 
-/* The link between n_workers on n_hosts of a job: from the table of `tutti doctor`, if it has the
- * devices and the algorithm of the job, else from known figures for its kind. */
+/* Estimates the link between n_workers on n_hosts: from the table of `tutti doctor`, if it has the
+ * devices and the algorithm of the job, else from known figures for the kind of link. */
 void tti_bucket_link_of(const tti_job_config *config, const tti_devices *devices, int n_workers,
                         int n_hosts, tti_bucket_link *out);
 

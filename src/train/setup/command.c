@@ -1,4 +1,4 @@
-/* command.c - makes the command of worker processes: the caller's command, which starts this
+/* command.c - builds the command of worker processes: the caller's command, which starts this
  * program again, followed by arguments of the supervisor. */
 #include "train/setup/command.h"
 

@@ -6,8 +6,8 @@
 
 enum { TTI_MAX_ARGV = 512 };
 
-/* Returns the words of given followed by those of more; all arrays end with NULL, and the texts
- * stay the caller's. who: "train", the call that received given.  TUTTI_E_INVALID: given is NULL or
+/* Writes the words of given followed by those of more to argv.  All arrays end with NULL; argv
+ * borrows the texts. who: prefix of messages, such as "train".  TUTTI_E_INVALID: given is NULL or
  * too long. */
 tutti_status tti_command_make(const char *who, char *const *given, char *const *more,
                               char *argv[TTI_MAX_ARGV]);

@@ -13,7 +13,8 @@ tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard) {
     return shard;
 }
 
-/* Until tti_cores_return: the caller is bound to the core of the first compute thread. */
+/* Lets the calling thread, which is bound to the core of the first compute thread, use all cores of
+ * the worker until tti_cores_return. */
 static void take_all_cores(const tti_exec *exec, tti_cores *before) {
     tti_cores all;
     tti_exec_cores(exec, &all);

@@ -10,9 +10,9 @@
  * pointers are NULL if the batch has no memory, because a device keeps the samples. */
 tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard);
 
-/* Creates a loader from desc (whose field bytes it sets) in the form that exec needs: images as
- * bytes if a device converts them to floats.  Its threads use all cores of the worker.  Owned by
- * the caller. */
+/* Creates a loader from a copy of desc with its field `bytes` set as exec needs it: images are
+ * bytes if a device converts them to floats.  The loader's threads use all cores of the worker.  On
+ * success *loader is owned by the caller. */
 tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
                               tti_loader **loader);
 
@@ -20,7 +20,7 @@ tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
 tutti_status tti_feeding_load(const tutti_dataset *ds, int n_threads, const tti_exec *exec,
                               tti_resident *out);
 
-/* Sets in step whether x of the loader's batches is bytes or floats. */
+/* Sets the field of step that tells if x of the loader's batches is bytes or floats. */
 void tti_feeding_describe(const tti_loader *loader, tti_step_desc *step);
 
 /* Pins the loader's memory while it feeds exec (tti_exec_pin); unpin it before the loader is

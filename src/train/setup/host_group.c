@@ -1,5 +1,5 @@
-/* host_group.c - refuses what an elastic run on several hosts does not support, and connects the
- * supervisors. */
+/* host_group.c - refuses jobs that an elastic run on several hosts does not support, and connects
+ * the supervisors. */
 #include "train/setup/host_group.h"
 
 #include <string.h>
@@ -15,10 +15,10 @@ static bool all_are_multiples(const tti_host_offset *place, int each) {
     return true;
 }
 
-/* How many workers must be on one host.  Normally a whole replica: then a lost host costs only its
- * own workers.  Otherwise a tensor group, and the stages of a replica may be on several hosts: then
- * a lost host also leaves out workers of other hosts, so no worker may have the only copy of a
- * partition. */
+/* The number of workers that must be on one host.  Normally this is a whole replica, so that a lost
+ * host costs only its own workers.  Otherwise it is a tensor group, and the stages of a replica may
+ * be on several hosts.  Then a lost host also idles workers of other hosts, so no worker may have
+ * the only copy of a partition. */
 static int find_together(const tti_host_offset *place, const tti_job_config *c) {
     int each = (int)tti_job_workers_of_model(c);
     return all_are_multiples(place, each) ? each : (int)c->parallel.tensor;

@@ -41,7 +41,7 @@ static bool read_yes_no(const json_t *value, char text[TEXT]) {
     return json_is_boolean(value);
 }
 
-/* Names in transformers; several of them are the same function. */
+/* Activation names in transformers; several of them denote the same function. */
 static bool read_activation(const json_t *value, char text[TEXT]) {
     static const char *const names[][2] = {
         {"gelu_new", "gelu_tanh"},  {"gelu_pytorch_tanh", "gelu_tanh"},
@@ -69,7 +69,7 @@ static bool read_gelu(const json_t *value, char text[TEXT]) {
     return read_activation(value, text) && strcmp(text, "gelu") == 0;
 }
 
-/* [3, 3, 9, 3] */
+/* Reads a list such as [3, 3, 9, 3]. */
 static bool read_counts(const json_t *value, char text[TEXT]) {
     json_int_t n[4];
     if (json_array_size(value) != TTI_COUNT(n)) return false;
@@ -81,7 +81,7 @@ static bool read_counts(const json_t *value, char text[TEXT]) {
     return true;
 }
 
-/* Reads the first of numbers of which each is twice the one before. */
+/* Reads the first number of a list in which each number is twice the previous one. */
 static bool read_doubling(const json_t *value, char text[TEXT]) {
     size_t n = json_array_size(value);
     for (size_t i = 1; i < n; i++) {
@@ -92,7 +92,8 @@ static bool read_doubling(const json_t *value, char text[TEXT]) {
     return n > 0 && read_count(json_array_get(value, 0), text);
 }
 
-/* Some norms of transformers' Swin have PyTorch's value, whatever the key says. */
+/* Accepts only PyTorch's value, which some norms of transformers' Swin use regardless of the
+ * key. */
 static bool read_usual_epsilon(const json_t *value, char text[TEXT]) {
     text[0] = '\0';
     return json_is_number(value) && json_number_value(value) == 1e-5;
@@ -124,12 +125,13 @@ typedef struct config_key {
     const char *name;
     const char *option; /* key of the job; NULL: only values that `read` accepts are allowed */
     read_fn read;
-    const char *supported; /* for the message */
-    const char *absent;    /* the value that transformers uses without the key; NULL: measured */
+    const char *supported; /* supported values, for the message */
+    const char *absent; /* default of transformers if the key is missing; NULL: derived from tensor
+                           shapes */
     measure measured;
 } config_key;
 
-/* The job's key depends on the head: data.vocabulary, or model.vocabulary of a classifier. */
+/* Stands for the job's key data.vocabulary, or model.vocabulary for a classifier. */
 static const char vocabulary[] = "vocabulary";
 
 static const config_key gpt2_keys[] = {
@@ -203,7 +205,7 @@ static const config_key bert_keys[] = {
     {"add_cross_attention", NULL, read_false, "false", NULL, {0}},
     {0}};
 
-/* The shapes of the tensors determine everything else. */
+/* All other settings follow from the shapes of the tensors. */
 static const config_key resnet_keys[] = {
     {"hidden_act", NULL, read_relu, "relu", NULL, {0}},
     {"downsample_in_first_stage", NULL, read_false, "false", NULL, {0}},
@@ -237,7 +239,7 @@ static const config_key swin_keys[] = {
     {"hidden_act", NULL, read_gelu, "gelu", NULL, {0}},
     {0}};
 
-/* Keys of every family that must be empty, because they change weights or code. */
+/* Keys that must be empty in every family, because they change weights or code. */
 static const config_key common_keys[] = {
     {"pruned_heads", NULL, read_nothing, "no pruned heads", NULL, {0}},
     {"quantization_config", NULL, read_nothing, "weights that are not quantized", NULL, {0}},
@@ -249,7 +251,7 @@ static const config_key common_keys[] = {
 /* Keys without influence on logits: names and versions, labels, generation, training (dropout,
  * which model.dropout sets), the order of additions, and keys that shapes check. */
 static const char *const harmless[] = {
-    /* of all */
+    /* all families */
     "_name_or_path", "_commit_hash", "_attn_implementation", "_attn_implementation_autoset",
     "attn_implementation", "_attn_implementation_internal", "transformers_version", "architectures",
     "model_type", "torch_dtype", "dtype", "torchscript", "use_bfloat16", "task_specific_params",
@@ -284,12 +286,12 @@ typedef struct family {
     const char *type; /* model_type of config.json, the beginning of model.name */
     const config_key *keys;
     const char *head, *table; /* the output layer and the token table that it may be tied to */
-    const char *bias, *twin;  /* two names of one tensor, which must not differ; NULL: none */
-    const char *timm; /* beginnings of "architecture" in a config.json of timm, "vit_|deit_"; NULL:
-                         files need not be of Hugging Face, and only config.json has sizes */
+    const char *bias, *twin;  /* two names of one tensor, whose copies must be equal; NULL: none */
+    const char *timm; /* prefixes of "architecture" in a config.json of timm, such as "vit_|deit_";
+                         NULL: files of other origin are possible, and only config.json has sizes */
 } family;
 
-static const config_key no_keys[] = {{0}}; /* config.json of timm only */
+static const config_key no_keys[] = {{0}}; /* for families that exist only in timm */
 
 static const family families[] = {
     {.type = "gpt2",
@@ -315,7 +317,7 @@ typedef struct taking {
     tutti_job *job;
     const tti_weights *weights;
     const family *family;
-    const json_t *root; /* config.json; NULL: there is none */
+    const json_t *root; /* contents of config.json; NULL: there is none */
     char origin[TTI_TEXT_MAX + 32];
 } taking;
 
@@ -346,15 +348,16 @@ static const tti_option *row_of(const char *key) {
     return NULL;
 }
 
-/* A named size decides these three; the shapes of tensors are compared with it. */
+/* True for the three keys that a named size determines; the shapes of tensors are compared with
+ * it. */
 static bool is_of_size(const taking *t, const char *option) {
     if (!tti_job_names_size(tti_job_config_of(t->job))) return false;
     return strcmp(option, "model.layers") == 0 || strcmp(option, "model.heads") == 0 ||
            strcmp(option, "model.width") == 0;
 }
 
-/* The tokenizers bytes and chars number their tokens in their own way; accepting a larger
- * vocabulary would hide that the files belong to another tokenizer. */
+/* False for the tokenizers bytes and chars, which number tokens in their own way: accepting a
+ * larger vocabulary would hide that the files belong to another tokenizer. */
 static bool may_put_vocabulary(const tti_job_config *c) {
     bool text = strcmp(c->data.format, "text") == 0;
     if (strcmp(c->model.head, "classify") == 0) return true;
@@ -366,7 +369,8 @@ static bool is_same(const tti_option *row, const char *a, const char *b) {
     return row->type == TTI_OPTION_FLOAT ? strtod(a, NULL) == strtod(b, NULL) : strcmp(a, b) == 0;
 }
 
-/* said: text such as "n_head" = 2, for messages. */
+/* Sets a key of the job, or checks the value that it has. said: text such as "n_head" = 2, for
+ * messages. */
 static tutti_status put(const taking *t, const char *option, const char *value, const char *said) {
     const tti_option *row = row_of(option);
     const char *now = tutti_job_get(t->job, option);
@@ -388,7 +392,7 @@ static tutti_status put(const taking *t, const char *option, const char *value, 
     return TUTTI_OK;
 }
 
-/* Returns 0 if the tensor is missing. */
+/* Returns the dimension or count; 0 if the tensor is missing. */
 static int64_t measure_tensor(const taking *t, const measure *m) {
     if (!m->tensor) return 0;
     if (m->dim >= 0) {
@@ -406,7 +410,7 @@ static int64_t measure_tensor(const taking *t, const measure *m) {
 static tutti_status take_measured(const taking *t, const config_key *key) {
     char value[TEXT], said[2 * TEXT];
     int64_t n = measure_tensor(t, &key->measured);
-    if (n == 0) return TUTTI_OK; /* loading reports which tensors are missing */
+    if (n == 0) return TUTTI_OK; /* loading will report the missing tensors */
     snprintf(value, sizeof value, "%" PRId64, n);
     snprintf(said, sizeof said, "the tensors have %s = %" PRId64, key->name, n);
     return put(t, option_of(t, key), value, said);
@@ -442,8 +446,8 @@ static tutti_status tensors_equal(const taking *t, size_t a, size_t b, bool *out
     return st;
 }
 
-/* The tensors decide, as in transformers: an output layer that differs from the token table is
- * used, whatever config.json says.  *untied: the file has such a tensor. */
+/* Finds the output layer.  As in transformers the tensors decide: an output layer that differs from
+ * the token table is used regardless of config.json. *untied: the file has such a tensor. */
 static tutti_status find_head(const taking *t, bool *untied) {
     *untied = false;
     int64_t head = tti_weight_find(t->weights, t->family->head);
@@ -521,7 +525,7 @@ static tutti_status check_type(const taking *t) {
                     t->origin, type, tti_job_config_of(t->job)->model.name, t->family->type);
 }
 
-/* Shapes do not show the number of heads. */
+/* Checks that config.json or the job sets the number of heads, which shapes do not show. */
 static tutti_status check_heads(const taking *t) {
     const tti_job_config *c = tti_job_config_of(t->job);
     bool known = c->model.heads > 0 || tti_job_names_size(c) || !t->family->head;
@@ -532,7 +536,8 @@ static tutti_status check_heads(const taking *t) {
         t->root ? t->origin : c->model.init);
 }
 
-/* config.json of timm names the architecture and nothing else that could change the model. */
+/* Checks a config.json of timm, which names the architecture and has no other setting that changes
+ * the model. */
 static tutti_status check_timm(const taking *t, const char *architecture) {
     bool fits = strstr(architecture, "quickgelu") == NULL, is_known = false;
     for (const char *at = t->family->timm; *at && !is_known; at += strspn(at, "|")) {

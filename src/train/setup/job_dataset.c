@@ -1,4 +1,4 @@
-/* job_dataset.c - tutti_job_open_dataset: the samples that training would see. */
+/* job_dataset.c - tutti_job_open_dataset: opens the samples of a job as training would. */
 #include <string.h>
 
 #include "data/dataset.h"
@@ -11,7 +11,7 @@ static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_d
     tutti_dataset *train;
     tti_job_config c = *tti_job_config_of(job);
     TTI_TRY(tti_job_check_samples(&c));
-    tti_import *import = NULL; /* a model file may ask for fields, as in training */
+    tti_import *import = NULL; /* a model file may need fields, as in training */
     if (strcmp(c.data.fields, "auto") == 0) TTI_TRY(tti_model_file_open(job, &import));
     tti_model_file_fields(import, &c);
     tti_import_close(import);

@@ -20,7 +20,7 @@ static void keep(void (*describe)(tti_str *out), char *text, size_t n_bytes) {
     tti_str_free(&str);
 }
 
-/* Processors matter if any worker computes on the host. */
+/* Records the processor's kernels, which matter if any worker computes on the host. */
 static void record_host(tti_kernel_record *out) {
     out->level = (int32_t)tti_cpu_get_level();
     keep(tti_cpu_describe_libraries, out->libraries, sizeof out->libraries);
@@ -35,8 +35,8 @@ static void record_device(const tti_devices *devices, int local_rank, tti_kernel
     tti_str_free(&kind);
 }
 
-/* Removes the text in brackets, the reasons why a library is missing, which may differ between
- * machines. */
+/* Removes text in brackets.  It gives the reasons why a library is missing, which may differ
+ * between machines. */
 static void drop_reasons(char *text) {
     char *to = text;
     int depth = 0;
@@ -109,8 +109,8 @@ static tutti_status check_records(const tti_kernel_record *all, int n_ranks) {
     return TUTTI_OK;
 }
 
-/* Exact mode: chooses the level if ranks differ in levels or extensions, or if the resumed run used
- * a lower level. */
+/* In exact mode, chooses the level if ranks differ in levels or extensions, or if the resumed run
+ * used a lower level. */
 static void take_lowest(const tti_kernel_record *all, int n_ranks, int other, int *level,
                         char *notice, size_t n_bytes) {
     int low = lowest(all, n_ranks), wanted = all[0].wanted;
@@ -142,8 +142,8 @@ static bool unlike_devices(const tti_kernel_record *all, int n_ranks, size_t off
     return false;
 }
 
-/* Compares ranks on devices.  Exact mode uses the first algorithm that a library proposes, which
- * depends on its version and the kind of device. */
+/* Compares ranks on devices.  They must be alike in exact mode, which uses the first algorithm that
+ * a library proposes: it depends on the library's version and the kind of device. */
 static tutti_status compare_devices(const tti_kernel_record *all, int n_ranks, bool exact,
                                     char *notice, size_t n_bytes) {
     int a, b;
@@ -223,8 +223,8 @@ void tti_kernels_text(const tti_devices *devices, int n_workers, char *out, size
              here.libraries, here.extensions);
 }
 
-/* Without a communicator, each worker of this machine has the values of this process, except for
- * its device. */
+/* Gathers the records.  Without a communicator, each worker of this machine has the values of this
+ * process, except for its device. */
 static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *mine, int n_ranks,
                            tti_kernel_record *all) {
     if (q->comm) return tutti_comm_all_gather(q->comm, mine, all, sizeof *mine, TUTTI_U8);
@@ -235,10 +235,10 @@ static tutti_status gather(const tti_kernel_query *q, const tti_kernel_record *m
     return TUTTI_OK;
 }
 
-/* Device libraries are usually loaded concurrently with other work, so they are compared only
- * between machines. */
+/* Fills the record of this rank.  Device libraries are compared only between machines, because
+ * loading them here would delay the start. */
 static void describe_here(const tti_kernel_query *q, tti_kernel_record *out) {
-    memset(out, 0, sizeof *out); /* all its bytes are sent */
+    memset(out, 0, sizeof *out); /* all bytes are sent, including padding */
     out->wanted = -1;
     if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
     if (q->comm) record_device(q->devices, q->local_rank, out);

@@ -9,14 +9,13 @@
 #include "exec/exec.h"
 #include "train/setup/worker_exec.h"
 
-/* In bytes; params includes averages and copies. */
+/* Memory in bytes; params includes averages and copies. */
 typedef struct need {
     uint64_t params, states, grads, activations, scratch, batches;
     int n_workers;
 } need;
 
-/* A lower bound for the program, its libraries and their caches, which are not counted otherwise.
- */
+/* A lower bound for the program, its libraries and their caches, which nothing else counts. */
 static const uint64_t room_of_program = (uint64_t)32 << 20;
 
 /* Extra room under a limit on the address space: kernels are compiled while workers allocate, and
@@ -77,7 +76,7 @@ static bool describe(const tti_blueprint *all, int rank, int local_rank, int n_l
     return desc->plan != NULL;
 }
 
-/* A worker's part of its host's mirror, which is whole on each host, in an elastic run. */
+/* In an elastic run, a worker's part of the mirror, of which each host has a complete one. */
 static uint64_t mirrored(const tti_blueprint *b, int n_workers) {
     const tti_job_config *c = &b->config;
     bool has = c->parallel.min_workers > 0 && tti_worker_has_partitions(b) && c->parallel.mirror;
@@ -87,7 +86,7 @@ static uint64_t mirrored(const tti_blueprint *b, int n_workers) {
     return has ? n_bytes / (uint64_t)n_workers : 0;
 }
 
-/* scratch: whether to include the scratch memory of kernels. */
+/* Adds the need of one worker. scratch: include the scratch memory of kernels. */
 static tutti_status add_worker(const tti_blueprint *all, int rank, int local_rank, int n_local,
                                bool scratch, need *out) {
     const tti_blueprint *b;
@@ -96,10 +95,11 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     tti_mesh_at at;
     size_t n_scratch = 0;
     if (!describe(all, rank, local_rank, n_local, &b, &at, &desc)) return TUTTI_OK;
-    bool loose = tti_job_is_async(&b->config); /* each worker has whole batches */
+    bool loose = tti_job_is_async(&b->config); /* asynchronous: each worker loads whole batches */
     int data = loose ? 0 : at.data, n_data = loose ? 1 : b->mesh.data;
     TTI_TRY(tti_exec_memory_plan(&desc, data, n_data, &m));
-    if (desc.backend->device) { /* the device checks its own memory; these are in host memory */
+    if (desc.backend
+            ->device) { /* the device checks its own memory; the following is in host memory */
         out->states += m.offloaded;
         out->activations += m.mailbox;
         return TUTTI_OK;
@@ -113,7 +113,7 @@ static tutti_status add_worker(const tti_blueprint *all, int rank, int local_ran
     return TUTTI_OK;
 }
 
-/* Adds workers first .. first+n-1 of a process, on a machine with n_local workers. */
+/* Adds the need of workers first .. first+n-1 of a process, on a machine with n_local workers. */
 static tutti_status find_need(const tti_blueprint *b, int first, int n, int n_local, bool scratch,
                               need *out) {
     *out = (need){.n_workers = n, .batches = bytes_of_batches(b, n)};
@@ -132,8 +132,8 @@ static need times(const need *each, uint64_t n) {
                   .n_workers = each->n_workers * (int)n};
 }
 
-/* Number of workers of this machine that need as much as this one: in a mixed run those of its
- * kind. */
+/* The number of workers of this machine that need as much as this one; in a mixed run only workers
+ * of the same kind. */
 static int n_alike(const tti_blueprint *b, int rank, int n_local) {
     int n = 0;
     for (int i = 0; i < n_local; i++) n += is_on_host(b, i) == is_on_host(b, rank % n_local);
@@ -160,7 +160,7 @@ static tutti_status refuse(const tti_blueprint *b, const need *n, uint64_t besid
             : "give train.recompute=block, train.precision=bf16 or a smaller model");
 }
 
-/* Includes scratch memory if that may decide whether the run fits. */
+/* Checks the memory; includes scratch memory if the result may depend on it. */
 static tutti_status check(const tti_blueprint *b, int rank, int n_local,
                           const tti_memory_room *room, bool scratch, bool *is_near) {
     bool all_here = rank < 0;

@@ -1,7 +1,8 @@
-/* part_store.c - keeps parts of an array until they can be stored.
+/* part_store.c - collects parts of an array until they can be stored.
  *
- * A device takes any part.  A host takes whole update blocks, because workers may own different
- * ones; with a divided model or a server it takes whole arrays only. */
+ * A device accepts any part.  On a host the executor accepts only whole update blocks, because
+ * workers may own different blocks.  With a divided model or a server it accepts only whole
+ * arrays. */
 #include "train/setup/part_store.h"
 
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static bool ends_block(const tti_slot *slot, size_t end) {
     return end % TTI_UPDATE_BLOCK == 0 || end == slot->n_elems;
 }
 
-/* Whether elements begin .. end - 1 can be stored. */
+/* True if the executor accepts elements begin .. end - 1. */
 static bool can_store(const tti_part_store *s, const tti_slot *slot, size_t begin, size_t end) {
     if (tti_exec_writes_to_device(s->exec)) return true;
     if (!tti_exec_takes_parts(s->exec)) return begin == 0 && end == slot->n_elems;

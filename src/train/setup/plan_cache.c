@@ -1,4 +1,4 @@
-/* plan_cache.c - stores plans, and the reasons why layouts have none. */
+/* plan_cache.c - stores plans, and for layouts without a plan the failure. */
 #include "train/setup/plan_cache.h"
 
 #include <stdlib.h>
@@ -6,9 +6,9 @@
 
 typedef struct cached_plan {
     tti_plan_key of;
-    tti_plan *plan;      /* NULL: there is none, or only the possibility was checked; */
-    tutti_status failed; /* its status, */
-    char *why;           /* and its reason */
+    tti_plan *plan;      /* NULL: there is none, or only the layout was checked */
+    tutti_status failed; /* status of the failure */
+    char *why;           /* text of the failure, owned */
 } cached_plan;
 
 struct tti_plan_cache {
@@ -39,7 +39,7 @@ void tti_plan_cache_destroy(tti_plan_cache *cache) {
     free(cache);
 }
 
-/* Targets that differ in their padding alone have a plan each; no two others have one. */
+/* Compares bytes.  Targets that differ only in padding get separate plans, which is harmless. */
 static bool is_same(const tti_plan_key *a, const tti_plan_key *b) {
     return memcmp(&a->target, &b->target, sizeof a->target) == 0 && a->backend == b->backend &&
            a->n_shards == b->n_shards && a->by_creation == b->by_creation &&
@@ -73,7 +73,7 @@ tutti_status tti_plan_cache_put(tti_plan_cache *cache, const tti_plan_key *made,
                                 tutti_status st) {
     if (st == TUTTI_E_NOMEM) return st;
     cached_plan v = {.plan = plan, .failed = st, .why = plan ? NULL : strdup(tutti_last_error())};
-    memcpy(&v.of, made, sizeof v.of); /* with its padding */
+    memcpy(&v.of, made, sizeof v.of); /* copies padding too */
     if ((plan || v.why) && has_room(cache)) {
         cache->all[cache->n++] = v;
         return st;

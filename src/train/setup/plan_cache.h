@@ -1,11 +1,11 @@
 /* plan_cache.h - a cache of the plans of one job in many layouts.
  *
- * For code that examines plans without training: layouts share plans if their tensor shards and
- * sizes of shards are equal.  One tensor shard stands for its neighbours, whose graphs differ in
- * attributes only (passes/tensor/tensor.c).
+ * For code that examines plans without training.  Layouts share plans if their tensor shards and
+ * shard sizes are equal.  One tensor shard represents the others, whose graphs differ only in
+ * attributes (passes/tensor/tensor.c).
  *
- * Jobs of one cache differ only in the layout and what follows from it: workers and their mesh,
- * shards, zero, recomputation.  One thread at a time. */
+ * Jobs of one cache may differ only in the layout and in values that follow from it: workers and
+ * their mesh, shards, zero, recomputation.  Used by one thread at a time. */
 #ifndef TTI_TRAIN_PLAN_CACHE_H
 #define TTI_TRAIN_PLAN_CACHE_H
 

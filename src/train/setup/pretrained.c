@@ -1,8 +1,8 @@
 /* pretrained.c - loads a folder of weights into the flat parameters of a worker.
  *
- * All tensors are compared before any is read.  Matrices of Hugging Face's GPT-2 are [in,out], ours
- * are [out,in].  The shape of a square matrix does not show its order, but all matrices of one file
- * have the same order, so those that are not square decide. */
+ * The shapes of all tensors are checked before any is read.  Matrices of Hugging Face's GPT-2 are
+ * [in,out], Tutti's are [out,in].  The shape of a square matrix does not show its layout, but all
+ * matrices of a file have the same layout, so the matrices that are not square determine it. */
 #include "train/setup/pretrained.h"
 
 #include <inttypes.h>
@@ -18,13 +18,13 @@ enum { MAX_LISTED = 10 };
 typedef struct loading {
     const tti_blueprint *b;
     const tti_weights *weights;
-    tti_weight_parts *parts; /* [n_slots]: in weights; none: keeps its own value */
+    tti_weight_parts *parts; /* [n_slots]: tensors of weights; n 0: the slot keeps its value */
     bool *used;              /* [tti_weights_n] */
     bool transposed;         /* the file's matrices are [in,out] */
     tti_str problems;
     int n_problems;
-    const char *head;       /* a parameter that differs in the number of classes only; NULL: none */
-    struct source *sources; /* of the tensors that are read in parts */
+    const char *head;       /* a parameter that differs only in the number of classes; NULL: none */
+    struct source *sources; /* targets of the tensors that are read in parts */
     tti_part_store store;
 } loading;
 
@@ -48,7 +48,7 @@ static bool may_turn(const loading *l, const tti_node *param) {
 
 /* ---- comparing ---- */
 
-/* Whether a matrix that is not square matches only when transposed. */
+/* Finds out if a matrix that is not square matches only when transposed. */
 static void find_layout(loading *l) {
     for (int i = 0; i < l->b->plan->n_slots; i++) {
         const tti_node *param = l->b->plan->slots[i].param;
@@ -65,7 +65,7 @@ static void add_problem(loading *l, const char *name, const char *text) {
         tti_str_printf(&l->problems, "%s%s %s", l->n_problems > 1 ? "; " : "", name, text);
 }
 
-/* Returns the type of the parts together, or of one that does not fit to the first. */
+/* Returns the type of the joined parts, or the type of a part that does not match the first one. */
 static tutti_type joined_type(const loading *l, const tti_weight_parts *parts) {
     tutti_type joined = tti_weights_at(l->weights, parts->at[0])->type;
     for (int k = 1; k < parts->n; k++) {
@@ -81,7 +81,8 @@ static tutti_type joined_type(const loading *l, const tti_weight_parts *parts) {
     return joined;
 }
 
-/* Whether the shapes are equal but for dimensions of 1: then the elements have the same order. */
+/* True if the shapes are equal except for dimensions of 1, so that the elements have the same
+ * order. */
 static bool same_order(const tutti_shape *a, const tutti_shape *b) {
     int i = 0, j = 0;
     for (;;) {
@@ -92,7 +93,7 @@ static bool same_order(const tutti_shape *a, const tutti_shape *b) {
     }
 }
 
-/* Whether the tensors differ in the number of classes only. */
+/* True if the tensors differ only in the number of classes. */
 static bool counts_classes(const tti_blueprint *b, const tutti_shape *found,
                            const tutti_shape *want) {
     const tutti_model *model = tti_job_model(&b->config);
@@ -154,7 +155,7 @@ static tutti_status compare(loading *l, const char *path) {
 
 /* ---- reading ---- */
 
-/* A tensor of the files that is a slot, or the elements of one from first on. */
+/* A tensor of the files that fills a slot, or the slot's elements from `first` on. */
 typedef struct source {
     const tti_slot *slot;
     size_t first;
@@ -176,7 +177,7 @@ static tutti_status take_part(void *user, int tensor, size_t first, size_t n_ele
                               data);
 }
 
-/* The tensors that have the layout of the model. */
+/* Reads the tensors that have the layout of the model. */
 static tutti_status read_plain(loading *l) {
     size_t n = 0, n_most = 0;
     tti_readers readers;
@@ -256,7 +257,7 @@ typedef struct importing {
     tti_part_store store;
 } importing;
 
-/* Tensors are the slots of the plan. */
+/* Stores a part of a tensor; tensor numbers are the slots of the plan. */
 static tutti_status take_imported(void *user, int tensor, size_t first, size_t n_elems,
                                   const float *data) {
     importing *m = user;

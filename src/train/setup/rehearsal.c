@@ -1,7 +1,7 @@
-/* rehearsal.c - a worker that waits for a place trains alone for a moment.
+/* rehearsal.c - lets a process that waits for a place train a few steps alone.
  *
- * The plan is that of the run, so it is the run's kernels that are loaded.  One shard is enough:
- * all shards are alike, and a worker computes them one after the other. */
+ * It uses the plan of the run, so the kernels of the run are loaded.  One shard is enough, because
+ * all shards run the same program. */
 #include "train/setup/rehearsal.h"
 
 #include <stdio.h>
@@ -12,8 +12,9 @@
 #include "train/setup/worker_exec.h"
 
 enum {
-    N_STEPS = 3,   /* the first one loads kernels, each set of inputs captures a graph */
-    SPARE_ROOM = 2 /* times the memory of the rehearsal: others may need some meanwhile */
+    N_STEPS = 3,   /* the first step loads kernels; each set of inputs captures a graph */
+    SPARE_ROOM = 2 /* required free memory as a multiple of the rehearsal's, because other processes
+                      may allocate too */
 };
 
 static tutti_status train(const tti_blueprint *b, tti_exec *exec, tti_loader *loader) {
@@ -30,7 +31,7 @@ static tutti_status train(const tti_blueprint *b, tti_exec *exec, tti_loader *lo
     return TUTTI_OK;
 }
 
-/* Creates the context of the device.  n_free: bytes that nobody uses. */
+/* Creates the context of the device. *n_free: free bytes of its memory. */
 static tutti_status visit(const tti_blueprint *b, int index, size_t *n_free) {
     const tti_device_ops *ops = b->devices.backend->device;
     tti_device_desc desc = tti_worker_device_desc(b, index);
@@ -41,7 +42,7 @@ static tutti_status visit(const tti_blueprint *b, int index, size_t *n_free) {
     return TUTTI_OK;
 }
 
-/* Workers of the other processes of this machine may need memory of the device too. */
+/* True if the device has room, with a reserve for other processes of this machine. */
 static bool has_room(const tti_blueprint *b, size_t n_free) {
     tti_exec_desc exec = tti_worker_exec_desc(b);
     tti_exec_memory need = {0};
@@ -53,9 +54,9 @@ static bool has_room(const tti_blueprint *b, size_t n_free) {
 }
 
 static tutti_status rehearse_at(const tti_blueprint *whole, int place) {
-    tti_blueprint b = *whole; /* pointers are borrowed */
+    tti_blueprint b = *whole; /* a shallow copy; pointers are borrowed */
     const tti_worker_desc worker = {.device_place = place,
-                                    .local_rank = place % whole->n_workers, /* its cores */
+                                    .local_rank = place % whole->n_workers, /* selects its cores */
                                     .local_n_ranks = whole->n_workers};
     tti_exec *exec = NULL;
     tti_loader *loader = NULL;
@@ -100,7 +101,7 @@ void tti_rehearse(const tti_blueprint *b, int place, void (*note)(void *user, co
                      "and the others wait longer",
                      d->index[i]);
             note(user, text);
-            return; /* the devices of a machine are set up alike */
+            return; /* all devices of a machine have the same mode */
         }
         tutti_status st = visit(b, d->index[i], &n_free);
         if (st == TUTTI_OK && is_whole && (place >= 0 || has_room(b, n_free)))

@@ -1,16 +1,16 @@
-/* rehearsal.h - what a device prepares at its first use, before a worker joins a run at work. */
+/* rehearsal.h - warms up devices before a worker joins a running job. */
 #ifndef TTI_TRAIN_REHEARSAL_H
 #define TTI_TRAIN_REHEARSAL_H
 
 #include "train/setup/blueprint.h"
 
-/* Trains a few steps of one shard on devices, with parameters of its own: contexts are created,
- * kernels loaded and algorithms chosen, so that the others need not wait for it when a worker of
- * this process joins them.  place: the one that the worker will probably have, whose device nobody
- * uses; -1: not known, so on all devices that have memory to spare.  Models that are divided have
- * their devices opened and closed.  A device in exclusive mode is left alone, because this process
- * would keep the worker out that gets it.
- * Failures are only noted, because the worker meets them again: note gets one line for people. */
+/* Trains a few steps of one shard on devices, with temporary parameters.  This creates contexts,
+ * loads kernels and selects algorithms, so that other workers do not wait for this when a worker of
+ * this process joins them. place: the place that the worker will probably get, whose device is
+ * unused; -1: not known, so all devices with enough free memory are warmed up.  If the model is
+ * divided, devices are only opened and closed.  Devices in exclusive mode are skipped, because this
+ * process would block the worker that gets them.  A failure is only passed to note, as one line,
+ * because the worker will detect it again. */
 void tti_rehearse(const tti_blueprint *blueprint, int place,
                   void (*note)(void *user, const char *text), void *user);
 

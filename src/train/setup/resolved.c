@@ -15,7 +15,7 @@
 #include "data/image/image_set.h"
 #include "train/job/objective.h"
 
-/* Sets a key that is still auto to the value that auto meant in this run. */
+/* Sets a key that is still auto to the value that auto has in this run. */
 static void settle(tutti_job *job, const char *key, const char *value) {
     const char *now = tutti_job_get(job, key);
     if (now && strcmp(now, "auto") == 0) tti_options_put(tti_job_options(job), key, value, "auto");
@@ -47,7 +47,7 @@ static void settle_channels(tutti_job *job, const char *key, const double value[
 }
 
 static void settle_images(tutti_job *job, const tutti_dataset *train) {
-    const tti_image_set *set = tti_dataset_state(train); /* its first member */
+    const tti_image_set *set = tti_dataset_state(train); /* the state begins with the image set */
     const tti_pixel_spec *pixels = &tti_dataset_spec(train)->pixels;
     tti_str steps = {0};
     tti_augment_print(&set->augment, &steps);
@@ -75,7 +75,7 @@ static void settle_data(tutti_job *job, const tutti_dataset *train) {
     settle(job, "data.mask_token", tti_job_config_of(job)->data.mask_prob > 0 ? "added" : "none");
 }
 
-/* ---- how it is computed ---- */
+/* ---- execution ---- */
 
 static void settle_computing(tutti_job *job) {
     const tti_job_config *c = tti_job_config_of(job);
@@ -87,7 +87,7 @@ static void settle_computing(tutti_job *job) {
     settle(job, "data.resident", "fit");
     settle(job, "parallel.data", copies);
     settle(job, "parallel.load_weights",
-           "equal"); /* devices.c has already set it if it is measured */
+           "equal"); /* devices.c has already set it if weights are measured */
     settle(job, "parallel.ahead", "best");
     settle(job, "parallel.algorithm", "by_size");
     settle(job, "parallel.bucket_mb", "by_link");
@@ -103,7 +103,7 @@ static tutti_status print(tutti_job *job, const tti_blueprint *b, const char *ru
         settle_data(job, b->train);
         settle_computing(job);
     }
-    /* A folder whose name no job file can hold keeps the name that the job has for it. */
+    /* If the full name of the folder is not valid in a job file, the job keeps the given name. */
     if (run_dir && realpath(run_dir, full) && strlen(full) < TTI_TEXT_MAX && tti_utf8_is_line(full))
         settle(job, "run.dir", full);
     *yaml = tutti_job_print(job, false);

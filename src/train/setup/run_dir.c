@@ -112,7 +112,7 @@ void tti_run_dir_discard(const char *dir) {
     rmdir(dir);
 }
 
-/* Creates the first free runs/NAME-N. mkdir decides, so two concurrent runs get two folders. */
+/* Creates the first free runs/NAME-N. mkdir is atomic, so two concurrent runs get two folders. */
 static tutti_status make_next(const char *name, char *out, size_t n_bytes) {
     TTI_TRY(make_dirs("runs"));
     for (int i = 1; i < MAX_RUNS; i++) {

@@ -1,4 +1,4 @@
-/* run_limits.c - refuses what a run cannot start, with the number that it can. */
+/* run_limits.c - refuses more workers than a run can start, and reports the limit. */
 #include "train/setup/run_limits.h"
 
 #include <inttypes.h>

@@ -1,12 +1,12 @@
-/* run_limits.h - how many workers a run can start.  A job can name more of them (TTI_MAX_WORKERS),
- * for which layouts are planned and drawn. */
+/* run_limits.h - checks how many workers a run can start.  A job file may set more
+ * (TTI_MAX_WORKERS), to plan and draw layouts. */
 #ifndef TTI_TRAIN_RUN_LIMITS_H
 #define TTI_TRAIN_RUN_LIMITS_H
 
 #include "train/job/job.h"
 
-/* TUTTI_E_CONFIG if the workers of a resolved job exceed what the processes and threads of one host
- * connect (on_one_host), or what a parameter server serves.  Call it before anything is started or
+/* Returns TUTTI_E_CONFIG if the workers of a resolved job exceed the limit of one host
+ * (on_one_host) or the limit of a parameter server.  Call it before anything is started or
  * written. */
 TUTTI_NODISCARD tutti_status tti_run_limits_check(const tti_job_config *config, bool on_one_host);
 

@@ -1,8 +1,9 @@
-/* samples_record.c - compares the samples of a resumed run with those that it was trained on.
+/* samples_record.c - compares the samples of a resumed run with the samples on which it was
+ * trained.
  *
- * data.json holds what the training split determines, such as classes and statistics.  Data can
- * change without any of these: labels that were exchanged, another text with the same characters.
- * The file has a line for each split, and lines are compared as they are. */
+ * data.json holds properties of the training split, such as classes and statistics.  Data can
+ * change without changing these, for example if labels are exchanged.  The file has one line per
+ * split, and lines are compared as text. */
 #include "train/setup/samples_record.h"
 
 #include <inttypes.h>

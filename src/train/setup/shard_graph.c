@@ -1,7 +1,7 @@
-/* shard_graph.c - puts samples, model, loss and metrics together.
+/* shard_graph.c - builds the graph from samples, model, loss and metrics.
  *
- * Samples are x and labels ("target"), or fields ("field.NAME"), with a target that only says which
- * rows are there.  The loss is the model's own, or that of train.loss. */
+ * Samples are x and labels ("target"), or fields ("field.NAME") with a target that only marks
+ * missing rows.  The loss is the model's own, or that of train.loss. */
 #include "train/setup/shard_graph.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@
 
 /* ---- samples ---- */
 
-/* A shape with the rows of a shard in front. */
+/* The shape of a sample with the rows of a shard as the first dimension. */
 static tutti_shape with_rows(const tti_shard_graph_desc *d, const tutti_shape *sample) {
     tutti_shape shape = {.n_dims = sample->n_dims + 1, .dim = {d->rows}};
     for (int i = 0; i < sample->n_dims; i++) shape.dim[i + 1] = sample->dim[i];
@@ -48,7 +48,8 @@ static tutti_status add_fields(const tti_shard_graph_desc *d, tutti_graph *g) {
 
 /* ---- the model's own loss ---- */
 
-/* Whether a batch may have fewer samples than rows; *n: of the data, 0: unknown. */
+/* True if a batch may have fewer samples than rows. *n: number of samples of the data, 0:
+ * unknown. */
 static bool may_be_short(const tti_shard_graph_desc *d, const tutti_graph *g, int64_t *n) {
     const tutti_dataset *test = d->data[TUTTI_TEST];
     bool trains = tti_graph_is_training(g);
@@ -57,7 +58,8 @@ static bool may_be_short(const tti_shard_graph_desc *d, const tutti_graph *g, in
     return *n % (d->rows * d->n_shards) != 0 || strcmp(d->config->data.on_error, "skip") == 0;
 }
 
-/* A result of the model that joins samples: rows that are padding must not count. */
+/* Refuses a result of the model that combines samples if a batch may have padding rows, which must
+ * not count. */
 static tutti_status check_joined(const tti_shard_graph_desc *d, tutti_graph *g, const char *what,
                                  const tutti_value *value) {
     tutti_batch at;
@@ -72,7 +74,7 @@ static tutti_status check_joined(const tti_shard_graph_desc *d, tutti_graph *g, 
                     what, at.mixed_by, (long long)(d->rows * d->n_shards), (long long)n);
 }
 
-/* A scalar loss is the mean of the shard: it counts as often as the shard has rows. */
+/* Adds a scalar loss, the mean over the shard: it is weighted by the number of rows. */
 static tutti_status add_whole_loss(const tti_shard_graph_desc *d, tutti_graph *g,
                                    tutti_value *loss) {
     TTI_TRY(check_joined(d, g, "loss", loss));
@@ -84,7 +86,7 @@ static tutti_status add_whole_loss(const tti_shard_graph_desc *d, tutti_graph *g
     return tutti_graph_check(g);
 }
 
-/* One term or several for each sample. */
+/* Adds a loss with one or more terms per sample. */
 static tutti_status add_sample_losses(const tti_shard_graph_desc *d, tutti_graph *g,
                                       tutti_value *loss) {
     char text[64];
@@ -107,7 +109,8 @@ static tutti_status add_sample_losses(const tti_shard_graph_desc *d, tutti_graph
 
 /* ---- the job's loss ---- */
 
-/* Logits must be those of every target: its shape plus a class dimension, or all rows flattened. */
+/* Checks that there are logits for every target: the target's shape plus a class dimension, or all
+ * rows flattened. */
 static tutti_status check_logits(const tutti_value *logits, const tutti_shape *target,
                                  int64_t n_classes) {
     const tutti_shape *shape = &logits->type.shape;
@@ -131,20 +134,20 @@ static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_sha
                     (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
 }
 
-/* Metrics compare the prediction with the target of the loss. */
+/* The prediction and the target that metrics compare. */
 typedef struct scored_pair {
     tutti_value *predicted, *target, *present;
 } scored_pair;
 
-/* The target of samples x with labels: classes, tokens or standardized values. */
+/* Adds the objective of samples x with labels: classes, tokens or standardized values. */
 static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
                                   tutti_value *logits, scored_pair *scored) {
     const tutti_dataset_info *info = d->info;
     tutti_value *target = tti_graph_find_source(g, "target")->out[0];
     tutti_shape y_shape = with_rows(d, &info->y.shape);
-    bool is_value = info->is_value; /* then each output is a separate target */
+    bool is_value = info->is_value; /* if so, each output is a separate target */
     bool is_mixed = tti_graph_is_training(g) && d->config->data.mixup > 0;
-    if (y_shape.n_dims > 1) scored->present = NULL; /* each label says whether it is missing */
+    if (y_shape.n_dims > 1) scored->present = NULL; /* each label marks itself as missing */
     int axis = is_value ? -1 : tti_loss_class_axis(&logits->type.shape, &y_shape);
     if (axis >= 0 && logits->type.shape.dim[axis] == info->n_classes)
         logits = tti_classes_last(g, logits, axis);
@@ -166,8 +169,8 @@ static tutti_status add_objective(const tti_shard_graph_desc *d, tutti_graph *g,
     return tutti_graph_check(g);
 }
 
-/* The classes of masks, and the labels of a field, against the logits [N,C,...] or [N,...,C]; what
- * does not fit fails in the loss. */
+/* Checks the classes of masks, or the labels of a field, against the logits [N,C,...] or [N,...,C].
+ * Other mismatches fail in the loss. */
 static tutti_status check_classes(const tti_shard_graph_desc *d, const tutti_value *logits,
                                   const tutti_value *target, const char *name) {
     const tutti_shape *x = &logits->type.shape, *y = &target->type.shape;
@@ -191,7 +194,7 @@ static tutti_status check_classes(const tti_shard_graph_desc *d, const tutti_val
                     (long long)n, (long long)n_classes);
 }
 
-/* The name of the field with the target; NULL: none. */
+/* Returns the name of the field with the target; NULL: none. */
 static const char *find_target(const tti_shard_graph_desc *d) {
     const tutti_dataset_info *info = d->info;
     int i = tti_field_find_target(info->fields, info->n_fields, tti_job_target_field(d->config));
@@ -205,14 +208,14 @@ int tti_shard_graph_label_field(const tti_job_config *c, const tutti_dataset_inf
     return asks && type && type->dtype == TUTTI_F32 && type->shape.n_dims <= 1 ? i : -1;
 }
 
-/* The target of samples with fields, which data.label names. */
+/* Adds the objective of samples with fields; data.label names the target. */
 static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_graph *g,
                                         const tti_model_outputs *out, scored_pair *scored) {
     const char *label = tti_job_target_field(d->config);
     bool is_named = label[0] != '\0';
     bool takes_pair = tti_loss_is_contrastive(d->config) && out->second && !is_named;
     const char *name = takes_pair ? NULL : find_target(d);
-    bool of_pairs = !name && !is_named && out->second; /* the two outputs are compared */
+    bool of_pairs = !name && !is_named && out->second; /* the loss compares the two outputs */
     if (!of_pairs && !name)
         return tti_fail(TUTTI_E_CONFIG,
                         "data.label: samples have no field '%s' for the target of train.loss=%s",
@@ -234,7 +237,7 @@ static tutti_status add_field_objective(const tti_shard_graph_desc *d, tutti_gra
                                                    .bias = out->bias});
 }
 
-/* ---- samples that are compared with those of all shards ---- */
+/* ---- losses that compare samples of all shards ---- */
 
 bool tti_shard_graph_compares(const tutti_graph *g) {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -245,7 +248,7 @@ bool tti_shard_graph_compares(const tutti_graph *g) {
     return false;
 }
 
-/* Refuses ways to train in which a worker cannot have the samples of all others. */
+/* Refuses parallelism strategies in which a worker cannot get the samples of all others. */
 static tutti_status check_compared(const tti_job_config *c, const tutti_graph *g) {
     const char *key = NULL, *advice = NULL;
     if (!tti_shard_graph_compares(g)) return TUTTI_OK;
@@ -327,13 +330,14 @@ static bool is_loss(const tti_shard_graph_desc *d, const char *name) {
     return strcmp(d->config->train.loss, name) == 0;
 }
 
-/* Workers that do not evaluate each batch together. */
+/* True if workers do not evaluate each batch together. */
 static bool is_loose(const tti_job_config *c) {
     return strcmp(c->parallel.sync, "parameter-server") == 0 &&
            (c->parallel.staleness != 0 || c->parallel.backup_workers > 0);
 }
 
-/* The metrics of train.metrics=auto: samples without fields have theirs without any. */
+/* The metrics of train.metrics=auto.  Samples without fields get their standard figures without any
+ * metric. */
 static const char *usual_metrics(const tti_shard_graph_desc *d, const scored_pair *s) {
     static const char *const of_values[] = {"mse", "mae", "huber", "smooth_l1"};
     if (d->info->n_fields == 0 || !s->target || is_loose(d->config)) return "";
@@ -348,7 +352,7 @@ static const char *usual_metrics(const tti_shard_graph_desc *d, const scored_pai
     return is_map && (is_loss(d, "cross-entropy") || is_loss(d, "focal")) ? "miou" : "";
 }
 
-/* Whether each evaluation has the figure in any case. */
+/* True if each evaluation reports the figure anyway. */
 static bool is_known(const tti_shard_graph_desc *d, const tutti_graph *g, const char *name) {
     static const char *const of_values[] = {"mae", "rmse", "r2"};
     bool counts = tti_graph_output(g, "correct") != tti_graph_output(g, "count");
@@ -358,7 +362,7 @@ static bool is_known(const tti_shard_graph_desc *d, const tutti_graph *g, const 
     return false;
 }
 
-/* e to the mean loss. */
+/* Adds perplexity, e to the mean loss. */
 static tutti_status add_perplexity(const tti_shard_graph_desc *d, tutti_graph *g, bool own_loss) {
     tutti_value *sums[2] = {tti_graph_output(g, "loss_sum"), tti_graph_output(g, "count")};
     bool is_plain = is_loss(d, "cross-entropy") && d->config->train.label_smoothing == 0 &&
@@ -373,7 +377,8 @@ static tutti_status add_perplexity(const tti_shard_graph_desc *d, tutti_graph *g
     return tutti_graph_check(g);
 }
 
-/* A model with a loss of its own: its first other output, and the target of the samples. */
+/* For a model with its own loss, scores its first other output against the target of the
+ * samples. */
 static void find_scored(const tti_shard_graph_desc *d, tutti_graph *g, const tti_model_outputs *out,
                         scored_pair *s) {
     const char *name = d->info->n_fields > 0 ? find_target(d) : "y";
@@ -430,12 +435,12 @@ static tutti_status add_metrics(const tti_shard_graph_desc *d, tutti_graph *g,
 
 /* ---- outputs ---- */
 
-/* Whether the value is a parameter, an input or a constant, or a view of one. */
+/* True if the value is a parameter, an input or a constant, or a view of one. */
 static bool is_stored(const tutti_value *value) {
     return tti_skip_views(value)->node->op->traits & TTI_SOURCE;
 }
 
-/* Whether a value depends on an input; seen [n_nodes]. */
+/* True if a value depends on an input; seen [n_nodes]. */
 static bool reads_samples(const tutti_value *value, bool *seen) {
     const tti_node *node = value->node;
     if (node->op->traits & TTI_INPUT) return true;
@@ -446,15 +451,15 @@ static bool reads_samples(const tutti_value *value, bool *seen) {
     return false;
 }
 
-/* Whether a graph for training has the output too: the caller's loss takes rows of samples. */
+/* True if a graph for training also has this output: the caller's loss needs rows of samples. */
 static bool is_of_rows(const tutti_value *value, int64_t rows) {
     const tutti_type *type = &value->type;
     return type->shape.n_dims > 0 && type->shape.dim[0] % rows == 0 && type->shape.dim[0] > 0 &&
            type->dtype == TUTTI_F32;
 }
 
-/* A model may have several outputs under the names of its file; stored ones are copied, as all
- * outputs of a program are results of its steps. */
+/* Names the outputs as in the model's file.  Stored values are copied, because every output of a
+ * program must be computed by one of its steps. */
 static tutti_status name_outputs(tutti_graph *g, const tti_model_outputs *out, int64_t rows) {
     bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
     if (!seen) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
@@ -470,7 +475,7 @@ static tutti_status name_outputs(tutti_graph *g, const tti_model_outputs *out, i
         tutti_output(g, text, is_stored(value) ? tutti_affine(g, value, 1, 0) : value);
     }
     if (out->n_named > 1 && !tti_graph_is_training(g))
-        tti_graph_set_joins_samples(g, true); /* those of a shard are its own */
+        tti_graph_set_joins_samples(g, true); /* an output covers the samples of one shard only */
     free(seen);
     return TUTTI_OK;
 }
@@ -511,7 +516,7 @@ tutti_status tti_shard_graph_needs(const tutti_graph *g, const tutti_value *valu
     return good ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
 }
 
-/* The labels of a loss of the model's own: PyTorch refuses those that are not classes. */
+/* Checks the labels of a model's own loss.  Like PyTorch, refuses labels that are not classes. */
 static tutti_status check_own_labels(const tti_shard_graph_desc *d, const tti_model_outputs *out) {
     const tutti_dataset_info *info = d->info;
     if (!out->labels) return TUTTI_OK;
@@ -532,7 +537,7 @@ static tutti_status check_own_labels(const tti_shard_graph_desc *d, const tti_mo
     return TUTTI_OK;
 }
 
-/* ---- all together ---- */
+/* ---- the whole graph ---- */
 
 static tutti_status add_loss(const tti_shard_graph_desc *d, tutti_graph *g,
                              const tti_model_outputs *out, scored_pair *scored) {
@@ -558,7 +563,7 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     tti_model_outputs out;
     if (has_fields) {
         TTI_TRY(add_fields(d, g));
-        /* The input of a model with one input: x, or else the first field. */
+        /* A model with one input gets the field x, or else the first field. */
         int field = tti_field_find(info->fields, info->n_fields, "x");
         x = tutti_find_field(g, info->fields[TTI_MAX(field, 0)].name);
     } else {
@@ -577,8 +582,7 @@ tutti_status tti_shard_graph_build(const tti_shard_graph_desc *d, tutti_graph *g
     tutti_value *result = out.logits ? out.logits : out.loss;
     bool gives = !tti_graph_is_training(g) || d->has_host_loss, names = d->gives_logits && gives;
     if (d->names_outputs && gives) TTI_TRY(name_outputs(g, &out, d->rows));
-    if (tti_graph_is_training(g) && tti_shard_graph_named(g, 0))
-        names = false; /* it is one of these */
+    if (tti_graph_is_training(g) && tti_shard_graph_named(g, 0)) names = false; /* already named */
     if (names && result && !tti_graph_output(g, "logits")) tutti_output(g, "logits", result);
     if (d->has_host_loss) TTI_TRY(add_host_loss(d, g));
     return d->import && tti_graph_is_training(g) ? tti_mark_unreached(g) : tutti_graph_check(g);

@@ -1,7 +1,6 @@
-/* throughput.c - times the shard program on every worker.  A clock may decide which worker computes
- * a shard but never changes the result, because the reduction tree follows the shards.  All workers
- * decide from the same figures, so they decide the same.
- */
+/* throughput.c - times the shard program on every worker.  Measured times may decide which worker
+ * computes a shard but never change the result, because the reduction tree follows the shards.  All
+ * workers use the same times, so they get the same shard map. */
 #include "train/setup/throughput.h"
 
 #include <math.h>
@@ -16,7 +15,7 @@
 
 /* A smaller gain does not justify unequal runs, because of measurement errors. */
 static const double WORTH = 1.1;
-/* The smallest gain that justifies rebalancing during a run, which has a cost. */
+/* The smallest gain that justifies the cost of rebalancing during a run. */
 static const double WORTH_NOW = 1.25;
 static const double SHORTEST_S = 1e-6;
 enum { WHY_BYTES = 240, MIN_STEPS = 3, MAX_STEPS = 16 };
@@ -25,7 +24,7 @@ enum { WHY_BYTES = 240, MIN_STEPS = 3, MAX_STEPS = 16 };
 
 /* One worker alone, with as many shards as it computes in parallel. */
 typedef struct trial {
-    tti_blueprint b; /* pointers are borrowed */
+    tti_blueprint b; /* a shallow copy; pointers are borrowed */
     tti_worker_desc worker;
     tti_exec *exec;
     tti_loader *loader;
@@ -174,7 +173,7 @@ tutti_status tti_throughput_drifted(const tti_throughputs *before, const double 
     return TUTTI_OK;
 }
 
-/* A worker's message to the others; why "": it was measured. */
+/* A worker's message to the others. why: the reason if it could not be measured, else "". */
 typedef struct word {
     tti_throughput throughput;
     char why[WHY_BYTES];
@@ -200,7 +199,7 @@ static tutti_status conclude(const word *words, int n, int n_shards, tti_through
     return st;
 }
 
-/* Checks values of other processes, because shards are divided by them. */
+/* Checks values from other processes before they determine the shard map. */
 static tutti_status check_words(const word *words, int n) {
     for (int r = 0; r < n; r++) {
         const tti_throughput *p = &words[r].throughput;
@@ -219,7 +218,7 @@ tutti_status tti_throughput_measure(const tti_blueprint *b, const tti_worker_des
     word mine = {.throughput = {SHORTEST_S, 1}}, *all = calloc((size_t)n, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     tutti_status st =
-        tutti_comm_barrier(worker->comm); /* all workers measure at once, as in the run */
+        tutti_comm_barrier(worker->comm); /* all workers measure at the same time, as in the run */
     if (st == TUTTI_OK && measure(b, worker, &mine.throughput) != TUTTI_OK) {
         snprintf(mine.why, sizeof mine.why, "%s", tutti_last_error());
         tti_clear_error();
@@ -239,7 +238,7 @@ static int by_size(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-/* The median of the speeds that are known; 0: none is. */
+/* Computes the median of the known times; 0: none is known. */
 static tutti_status median_group_s(const word *words, int n, double *median) {
     double *known = calloc((size_t)n, sizeof *known);
     size_t n_known = 0;

@@ -1,4 +1,4 @@
-/* throughput.h - measures how fast each worker computes shards, and derives the shard map. */
+/* throughput.h - measures the throughput of each worker in shards, and derives the shard map. */
 #ifndef TTI_TRAIN_THROUGHPUT_H
 #define TTI_TRAIN_THROUGHPUT_H
 
@@ -7,24 +7,24 @@
 
 typedef struct tti_throughputs {
     int n;                   /* 0: nothing was measured */
-    tti_throughput *of;      /* [n] owned, the same on every worker */
+    tti_throughput *of;      /* [n] owned, equal on every worker */
     tti_shard_map shard_map; /* derived from them, owned */
     char text[TTI_TEXT_MAX]; /* description for the user */
 } tti_throughputs;
 
 void tti_throughputs_free(tti_throughputs *throughputs);
 
-/* Every worker times the job's own shard program on a few shards, all at the same time, and
- * receives the times of all.  Temporary parameters are used, so the run is not affected.  If a
- * worker cannot be measured, the runs are equal and text says why.  Collective over worker->comm,
- * with at least two ranks.  The caller frees *out, also after a failure.
- */
+/* All workers time the job's shard program on a few shards at the same time, and exchange their
+ * times.  Temporary parameters are used, so the run is not affected.  If a worker cannot be
+ * measured, the runs are equal and `text` gives the reason.  Collective over worker->comm, with at
+ * least two ranks.  The caller frees *out, also after a failure. */
 tutti_status tti_throughput_measure(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                                     tti_throughputs *out);
 
-/* Derives the shard map from speeds that workers know from earlier steps: group_s is this worker's,
- * or 0 if it has none, and is then taken to be the median of the others.  out->n is 0 if no worker
- * has one.  Collective over worker->comm.  The caller frees *out, also after a failure. */
+/* Derives the shard map from times measured in earlier steps. group_s: seconds per micro-batch
+ * group of this worker; 0: not measured, then the median of the others is used. out->n is 0 if no
+ * worker has a measurement.  Collective over worker->comm.  The caller frees *out, also after a
+ * failure. */
 TUTTI_NODISCARD tutti_status tti_throughput_share(const tti_blueprint *blueprint,
                                                   const tti_worker_desc *worker, double group_s,
                                                   tti_throughputs *out);
@@ -36,9 +36,8 @@ TUTTI_NODISCARD tutti_status tti_throughput_drifted(const tti_throughputs *befor
                                                     const double *compute_s, int64_t n_steps,
                                                     tti_throughputs *now, bool *has_drifted);
 
-/* Derives the shard map for throughputs [n], which is equal unless another one shortens a step by a
- * tenth, and describes it.  The caller frees *shard_map.
- */
+/* Derives the shard map for throughputs [n] and describes it in text.  Runs are equal unless
+ * unequal ones shorten a step by a tenth.  The caller frees *shard_map. */
 TUTTI_NODISCARD tutti_status tti_throughput_shard_map(const tti_throughput *throughputs, int n,
                                                       int n_shards, tti_shard_map *shard_map,
                                                       tti_str *text);

@@ -1,8 +1,8 @@
 /* weight_names.c - maps parameter names to those of Hugging Face and torchvision files.
  *
- * Our names are those of their classes with a head, prefix included.  The remaining cases are
- * missing prefixes, names in older files, and tensors that are not parameters.  Residual networks
- * have two sets of names; ours are torchvision's. */
+ * Tutti uses the names of Hugging Face's classes with a head, including the prefix.  This file
+ * handles missing prefixes, names in older files, and tensors that are not parameters.  ResNets
+ * have two sets of names; Tutti uses torchvision's. */
 #include "train/setup/weight_names.h"
 
 #include <stdio.h>
@@ -39,7 +39,8 @@ static int64_t find_here(const tti_weights *w, const char *name) {
     return at;
 }
 
-/* "layer2.0.conv1.weight" -> stage 1, block 0, "conv1", "weight"; part: conv, bn or downsample. */
+/* Splits "layer2.0.conv1.weight" into stage 1, block 0, "conv1" and "weight". part: conv, bn or
+ * downsample. */
 static bool part_of_block(const char *name, int *stage, int *block, char part[16], int *number,
                           const char **rest) {
     int n = 0;
@@ -106,7 +107,7 @@ static bool replace(char name[TTI_WEIGHT_NAME], const tutti_weight_alias *alias)
     return (size_t)snprintf(at, room, "%s%s", alias->theirs, rest) < room;
 }
 
-/* Looks up "a{b|c}d" as abd and acd; all must be there. */
+/* Looks up "a{b|c}d" as abd and acd; all tensors must exist. */
 static tti_weight_parts find_joined(const tti_weights *w, const char *name) {
     tti_weight_parts parts = {0};
     const char *open = strchr(name, '{'), *close = open ? strchr(open, '}') : NULL;

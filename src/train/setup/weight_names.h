@@ -1,21 +1,23 @@
-/* weight_names.h - maps names and layouts of parameters in other programs' files to ours. */
+/* weight_names.h - maps names and layouts of parameters in files of other programs to those of
+ * Tutti. */
 #ifndef TTI_TRAIN_WEIGHT_NAMES_H
 #define TTI_TRAIN_WEIGHT_NAMES_H
 
 #include "ckpt/weights.h"
 #include "train/setup/blueprint.h"
 
-/* Whether our matrix is [out,in] and that of Hugging Face is [in,out]. */
+/* True if Tutti's matrix is [out,in] and that of Hugging Face is [in,out]. */
 bool tti_weight_is_transposed(const tti_blueprint *b, const char *name);
 
 enum { TTI_WEIGHT_NAME = 600 };
 
-/* Returns the name in transformers' ResNet of a parameter with torchvision's name; false if the
- * name does not belong to a resnet. */
+/* Converts torchvision's name of a ResNet parameter to the name in transformers.  False: the name
+ * does not belong to a ResNet. */
 bool tti_weight_hf_resnet(const char *name, char out[TTI_WEIGHT_NAME]);
 
 /* Finds a parameter in a file: under its own name, without the prefix of the model (transformer.,
- * bert.), under an old name, or under the name of transformers' ResNet. -1: missing. */
+ * bert.), under an old name, or under the name in transformers' ResNet.  Returns its index in the
+ * file; -1: missing. */
 int64_t tti_weight_find(const tti_weights *weights, const char *name);
 
 enum { TTI_WEIGHT_PARTS = 3 };
@@ -30,8 +32,8 @@ typedef struct tti_weight_parts {
 tti_weight_parts tti_weight_find_parts(const tti_blueprint *b, const tti_weights *weights,
                                        const char *name);
 
-/* Whether a tensor of a file is not needed by the model: buffers, counters, the second copy of a
- * tied tensor (init_config.c has compared it), heads of other tasks. */
+/* True if the model does not need a tensor of a file: buffers, counters, the second copy of a tied
+ * tensor (init_config.c has compared it), heads of other tasks. */
 bool tti_weight_is_surplus(const tti_blueprint *b, const char *name);
 
 /* dst[n_cols,n_rows] = src[n_rows,n_cols] transposed. */

@@ -6,8 +6,8 @@
 
 #include "passes/tensor/tensor.h"
 
-/* Names the layer, the numbers that work, and, if enough of the model is divided anyway, the key
- * that accepts it. */
+/* Fails with the layer, the values that work, and, if enough of the model can be divided, the key
+ * that accepts whole layers. */
 static tutti_status say_uneven(const tutti_graph *g, int n, const tti_node *first, int n_layers,
                                tti_str *out) {
     tti_division d;

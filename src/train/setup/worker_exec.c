@@ -68,7 +68,7 @@ tti_device_desc tti_worker_device_desc(const tti_blueprint *b, int index) {
                              .exact = tti_job_is_exact(c)};
 }
 
-/* Relative share of a core for a worker on a device, and for one on the host. */
+/* Relative numbers of cores for a worker on a device and a worker on the host. */
 enum { WEIGHT_OF_DEVICE = 1, WEIGHT_OF_HOST = 4 };
 
 static int weight_of(const void *user, int local_rank) {
@@ -99,8 +99,9 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     if (worker->mesh) {
         const tti_mesh *mesh = worker->mesh;
         desc.mesh = mesh;
-        desc.comm =
-            worker->server ? NULL : mesh->data; /* a server adds the gradients of replicas */
+        desc.comm = worker->server
+                        ? NULL
+                        : mesh->data; /* with a server, the server adds the gradients of replicas */
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&mesh->size, &mesh->at));
     }
     if (desc.comm)
@@ -139,7 +140,7 @@ bool tti_worker_has_partitions(const tti_blueprint *b) {
 
 void tti_worker_serve_in_ranks(const tti_blueprint *b, tti_exec_desc *desc) {
     desc->zero = 1;
-    desc->n_owners = (int)b->config.parallel.servers; /* as far as there are as many workers */
+    desc->n_owners = (int)b->config.parallel.servers; /* may be reduced to the number of workers */
 }
 
 int tti_worker_n_range_servers(const tti_blueprint *b) {
@@ -161,7 +162,7 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
         .timeout_ms = (int)c->parallel.timeout_ms,
         .replay = replay,
         .n_replay = n_replay};
-    desc.exec.backend = &tti_backend_cpu; /* wherever workers compute */
+    desc.exec.backend = &tti_backend_cpu; /* servers run on the host, wherever workers compute */
     if (desc.exec.wire == TUTTI_F16) desc.exec.watch_gradients = true; /* f16 may overflow */
     desc.exec.n_compute_threads = spans ? 1 : n_servers;
     return desc;

@@ -8,12 +8,12 @@
 #include "train/setup/blueprint.h"
 
 typedef struct tti_worker_desc {
-    tutti_comm *comm;     /* borrowed; NULL: computes all shards alone */
+    tutti_comm *comm;     /* borrowed; NULL: the worker computes all shards */
     const tti_mesh *mesh; /* borrowed; NULL: the worker has the whole model; else comm is ignored */
-    const tti_shard_map *shard_map; /* the shard map; NULL: that of blueprint */
-    int rank; /* rank among all workers; with a server its number, or that of its replica */
+    const tti_shard_map *shard_map; /* NULL: the shard map of the blueprint */
+    int rank; /* rank among all workers; with a server the number of the worker or of its replica */
     int local_rank, local_n_ranks; /* on this host: selects its cores */
-    int device_place;              /* selects its device: local_rank, except in elastic runs */
+    int device_place;     /* selects its device; equals local_rank except in elastic runs */
     bool serves_in_ranks; /* parameter server without threads: the first workers are the servers */
     tti_server *server;   /* borrowed; NULL: the worker runs the update itself */
     tti_flight *flight;   /* borrowed; NULL: nothing is recorded */
@@ -26,27 +26,28 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *blueprint);
 /* Describes how to open device number index of the machine for this job. */
 tti_device_desc tti_worker_device_desc(const tti_blueprint *blueprint, int index);
 
-/* Returns the cores of a worker: an equal part of those of its machine.  In mixed runs most of them
- * belong to the workers on the host, which compute on them; workers on devices use them for the
- * update only. */
+/* Returns the cores of a worker: an equal part of the cores of its machine.  In mixed runs workers
+ * on the host, which compute on their cores, get more than workers on devices, which need them only
+ * for the update. */
 void tti_worker_cores(const tti_blueprint *blueprint, int local_rank, int local_n_ranks,
                       tti_core_share *out);
 
-/* Collective.  On success *out is owned by the caller. */
+/* Creates the executor of a worker.  Collective.  On success *out is owned by the caller. */
 tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                                     tti_exec **out);
 
-/* Whether worker threads share parameters and optimizer state; then the shared memory, else NULL.
- * On success *out is owned by the caller. */
+/* tti_workers_share: true if worker threads share parameters and optimizer state.
+ * tti_worker_shared_params_create: creates the shared memory, or sets *out to NULL if they do not
+ * share.  On success *out is owned by the caller. */
 bool tti_workers_share(const tti_blueprint *blueprint);
 tutti_status tti_worker_shared_params_create(const tti_blueprint *blueprint,
                                              tti_shared_params **out);
 
-/* Whether the first parallel.servers workers of each part of the model make the updates of a
- * parameter server: if workers are synchronous, and are processes or divide the model.  Then desc
- * becomes that of such a worker. */
+/* True if the first parallel.servers workers of each part of the model run the updates of a
+ * parameter server: workers are synchronous, and are processes or divide the model.  Then
+ * tti_worker_serve_in_ranks changes desc to that of such a worker. */
 bool tti_worker_serves_in_ranks(const tti_blueprint *blueprint);
-/* True if each worker has a partition of the optimizer state: ZeRO, or such servers. */
+/* True if each worker has a partition of the optimizer state, by ZeRO or by such servers. */
 bool tti_worker_has_partitions(const tti_blueprint *blueprint);
 void tti_worker_serve_in_ranks(const tti_blueprint *blueprint, tti_exec_desc *desc);
 
@@ -55,13 +56,13 @@ void tti_worker_serve_in_ranks(const tti_blueprint *blueprint, tti_exec_desc *de
 int tti_worker_n_range_servers(const tti_blueprint *blueprint);
 
 /* The parameter server settings of the job; replay as in tti_server_desc. spans: workers are
- * processes, of which the first parallel.servers own a range of the parameters each, or divide the
- * model; else these are threads. */
+ * processes, and each of the first parallel.servers workers owns a range of the parameters, or
+ * workers divide the model. spans false: the servers are threads. */
 tti_server_desc tti_worker_server_desc(const tti_blueprint *blueprint, bool spans,
                                        const tti_arrival *replay, int64_t n_replay);
 
-/* The parameter server of the job; spans and replay as above.  On success *out is owned by the
- * caller. */
+/* Creates the parameter server of the job; spans and replay as above.  On success *out is owned by
+ * the caller. */
 tutti_status tti_worker_server_create(const tti_blueprint *blueprint, bool spans,
                                       const tti_arrival *replay, int64_t n_replay,
                                       tti_server **out);
