@@ -1,5 +1,5 @@
-/* cause.c - texts, exit codes and the error file for how a worker ended.  It handles no processes:
- * its input is a siginfo_t of waitid. */
+/* cause.c - writes the text, exit code and error file for the end of a worker.  It handles no
+ * processes: its input is a siginfo_t from waitid. */
 #include "launch/cause.h"
 
 #include <signal.h>
@@ -54,7 +54,7 @@ void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *repo
                  strsignal(n), info->si_code == CLD_DUMPED ? ", core dumped" : "");
 }
 
-/* The kernel counts its own victims, in any cgroup, in one line of /proc/vmstat. */
+/* The kernel counts the victims of its OOM killer, in any cgroup, in one line of /proc/vmstat. */
 int64_t tti_cause_oom_kills(void) {
     FILE *file = fopen("/proc/vmstat", "re");
     char line[128];

@@ -1,4 +1,4 @@
-/* host_file.c - reads the file of hosts. */
+/* host_file.c - parses the host file, and reads it again when it changes. */
 #include "launch/host_file.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ enum { LOOK_MS = 250, MAX_BYTES = 64 << 10, MAX_SLOTS = 4096, LINE_BYTES = 300 }
 
 static const char blanks[] = " \t\r";
 
-/* name may have a domain that host has not, or the other way round. */
+/* True if the names are equal; one of them may lack the domain. */
 static bool is_host(const char *name, const char *host) {
     size_t n = strcspn(host, "."), n_name = strcspn(name, ".");
     bool is_address = name[strspn(name, "0123456789.")] == '\0';
@@ -33,8 +33,8 @@ static bool is_named(const char *name, const tti_host_names *names) {
     return is_host(name, names->host) || (*names->address && strcmp(name, names->address) == 0);
 }
 
-/* A line: its name, which is inside it, and its slots; slots 0: it is empty; -1: it is invalid.
- */
+/* A line: its name, which points into it, and its slots; slots 0: the line is empty; -1: it is
+ * invalid. */
 typedef struct host_line {
     char text[LINE_BYTES];
     const char *name;
@@ -55,7 +55,7 @@ static void split_line(host_line *line) {
     line->slots = (int)n;
 }
 
-/* Reads the line at text without its comment, and returns where the next one begins. */
+/* Parses the line at text, without its comment, and returns the start of the next line. */
 static const char *read_line(const char *text, host_line *line) {
     size_t n_line = strcspn(text, "\n"), n_code = strcspn(text, "#\n");
     size_t n_kept = TTI_MIN(n_code, sizeof line->text - 1);

@@ -1,8 +1,8 @@
 /* host_link.c - sends and receives messages of supervisors.
  *
- * A supervisor has workers to watch, so nothing here blocks.  The other side reads several times a
- * second; a connection where much waits is lost.  Silence is measured with patience: a supervisor
- * that was stopped itself does not blame the others. */
+ * A supervisor must watch its workers, so nothing here blocks.  The other side reads several times
+ * a second, so a connection with many unsent bytes is considered lost.  Silence does not include
+ * time in which this supervisor was stopped itself (tti_patience). */
 #include "launch/host_link.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "launch/worker_env.h"
 
-enum { MOST_WAITING = 64 << 10 }; /* bytes before a message is added */
+enum { MOST_WAITING = 64 << 10 }; /* maximum number of unsent bytes before a message is added */
 
 static const uint64_t magic = 0x3174736f48747554ULL;
 
@@ -113,7 +113,7 @@ static bool is_sane(const tti_host_link *link) {
            (!has_table || (link->is_open && may_have_table(m->kind)));
 }
 
-/* Before the table is read; false: the message is invalid. */
+/* Prepares to read a table; false: the message is invalid. */
 static bool begin_table(tti_host_link *link, int n_hosts) {
     tti_host_message *m = &link->in;
     size_t row = sizeof(int32_t);
@@ -127,7 +127,7 @@ static bool begin_table(tti_host_link *link, int n_hosts) {
     return link->more != NULL;
 }
 
-/* Terminates the texts; false: a number is invalid. */
+/* NUL-terminates the texts of the table; false: a number is invalid. */
 static bool check_table(tti_host_link *link, int n_hosts) {
     bool is_whole = link->in.kind != TTI_HOST_STATUS, ok = true;
     const int32_t *numbers = (const int32_t *)(void *)link->more;

@@ -1,28 +1,29 @@
-/* host_members.c - who is a member of an elastic run on several hosts.
+/* host_members.c - decides which workers are members of an elastic run on several hosts.
  *
- * One host leads, at first host 0.  It alone begins an epoch: every epoch has its number and its
- * rendezvous, which only the leader gives out.  The other hosts report the state of their workers
- * and do as it decides; a host that does not hear from its leader breaks its group, and looks for
- * another one or leads those that accept it.
+ * One host is the leader, at first host 0.  Only the leader begins an epoch and chooses its number
+ * and rendezvous address.  The other hosts report the state of their workers and follow its
+ * decisions.  A host that gets no messages from its leader breaks its group, and looks for another
+ * leader or leads the hosts that accept it.
  *
- * When hosts are lost, the leader continues only with a majority: the members of the last epoch
- * that it reaches must be more than those that may live on hosts that do not answer.  The last
- * epoch is the latest of those that the connected hosts know.  A host whose supervisor closed its
- * connection has ended, and its workers with it, so these do not count.  Without a majority, or
- * with fewer than min_workers, all wait.  The members keep their state meanwhile, and continue from
- * the last committed step when the connection is back.
+ * When hosts are lost, the leader continues only with a majority: it must reach more members of the
+ * last epoch than may be alive on hosts that do not answer.  The last epoch is the latest one that
+ * a connected host knows.  A host whose supervisor has closed its connection has ended with its
+ * workers, so these are not counted.  Without a majority, or with fewer than min_workers, all hosts
+ * wait.  The members keep their state and continue from the last committed step when the connection
+ * is back.
  *
- * Two groups never both commit.  All members of an epoch that stay are members of the next one, and
- * an epoch commits nothing before all of its members have joined it.  A host joins an epoch of the
- * leader that it is connected to, which knows the last epoch of the host, and it has one leader at
- * a time.  So two epochs after the same one, each with a majority of it, have a common host, and
- * the leader of the second one knows of the first.
+ * Two groups never both commit, for this reason: All remaining members of an epoch are members of
+ * the next one, and an epoch commits nothing before all of its members have joined.  A host joins
+ * only epochs of the leader to which it is connected, which knows the host's last epoch, and it has
+ * one leader at a time.  So two epochs that follow the same one, each with a majority of it, have a
+ * common host, and the leader of the second epoch knows the first.
  *
  * Workers that must be on one host, a replica or a tensor group, are lost together: the host makes
- * the others spares before it reports, and as if they had been lost, they vote no more.  If
- * replicas are on several hosts, the leader leaves out members that form no whole one.  These could
- * vote for another leader, so the members that stay must be more than them and the silent ones
- * together: then two groups of members that stay, each with such a majority, have a common host. */
+ * the remaining ones spares before it reports, and they are not counted in the majority.  If
+ * replicas are on several hosts, the leader leaves out members that form no whole replica.  These
+ * could join another leader, so the remaining members must be more than the members that were left
+ * out and the unreachable ones together.  Then two groups of remaining members, each with such a
+ * majority, have a common host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ static int n_ready(const tti_supervisor *s) {
     return n;
 }
 
-/* The last message of this host describes it as it is now. */
+/* True if the last message of the host describes its current state. */
 static bool is_fresh(const tti_host *host) {
     return host->link.is_open && host->status.kind == TTI_HOST_STATUS &&
            (host->granted == 0 || host->status.epoch == host->granted);
@@ -83,13 +84,13 @@ bool tti_host_members_wait(const tti_supervisor *s) {
     if (!s->desc->hosts || tti_members_are_final(s)) return false;
     for (int r = 0; r < s->n_slots; r++)
         if (s->workers[r].respawn_ns < INT64_MAX) return true;
-    bool is_empty = s->n_target == 0; /* because a user asks for fewer workers */
+    bool is_empty = s->n_target == 0; /* a user has requested fewer workers */
     return is_empty && !leader_of(s)->has_left;
 }
 
-/* ---- how many workers each host has ---- */
+/* ---- numbers of workers per host ---- */
 
-/* Numbers that a function computes for each host. */
+/* Arrays with a number per host, which the functions below compute. */
 enum { NEXT_TARGETS, NEXT_MEMBERS, WAITING, JOINING, N_NUMBERS };
 
 static int32_t *numbers(const tti_supervisor *s, int which) {
@@ -117,8 +118,8 @@ static int n_targets(const tti_supervisor *s) {
     return n;
 }
 
-/* Divides n workers among the hosts that are there, in the proportion of TUTTI_NODES; this one,
- * which leads, has some. */
+/* Distributes n workers over the connected hosts, in the proportion of TUTTI_NODES.  This host, the
+ * leader, always gets some. */
 static void divide(tti_supervisor *s, int n) {
     const int *weights = tti_hosts_place(s->desc->hosts)->n_workers;
     int32_t *to = numbers(s, NEXT_TARGETS);
@@ -140,7 +141,7 @@ static void divide(tti_supervisor *s, int n) {
     tti_hosts_set_targets(s->desc->hosts, to);
 }
 
-/* Users of other hosts have asked them. */
+/* Applies requests of users that other hosts have forwarded. */
 static void take_asked(tti_supervisor *s) {
     for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
@@ -161,7 +162,7 @@ static void ask_leader(tti_supervisor *s) {
 
 int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
     int own = own_node(s), most = TTI_MAX(s->desc->max_workers, place_of(s)->n_all);
-    tti_hosts_move(s->desc->hosts); /* the leader may have sent other targets */
+    tti_hosts_move(s->desc->hosts); /* the leader may have sent new targets */
     tti_host_slots_look(s);
     tti_host_ask(&s->host.n_asked, &s->host.n_more, n_asked, n_more);
     take_asked(s);
@@ -183,13 +184,13 @@ int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
 typedef struct places {
     int32_t *n_here; /* [n_nodes], numbers NEXT_MEMBERS */
     int n_all;
-    int n_left_out; /* members of the last epoch that stay, but form no whole replica */
-    int n_free;     /* places that no worker can take yet */
-    bool any_joins; /* some are not in the current epoch */
+    int n_left_out; /* remaining members of the last epoch that form no whole replica */
+    int n_free;     /* free places without a worker that is ready */
+    bool any_joins; /* some members are not in the current epoch */
 } places;
 
-/* The latest epoch that a connected host knows, and how many members it has on each host; NULL: the
- * host has not said so. */
+/* Returns the latest epoch that a connected host knows, and its number of members on each host;
+ * NULL: not reported. */
 static uint64_t last_epoch(const tti_supervisor *s, const int32_t **members) {
     uint64_t epoch = s->host.epoch;
     *members = tti_hosts_table(s->desc->hosts)->members;
@@ -202,18 +203,18 @@ static uint64_t last_epoch(const tti_supervisor *s, const int32_t **members) {
     return epoch;
 }
 
-/* Workers of this host that wait for a place, and for no other worker. */
+/* The number of workers of this host that wait for a place, and not for other workers to load. */
 static int n_waiting(const tti_supervisor *s) {
     return tti_members_are_final(s) || tti_members_gather(s) ? 0 : tti_members_spares(s);
 }
 
-/* A host that joins a run is not waited for while its workers load the data. */
+/* True if a host that joins is still loading its workers; the others do not wait for it. */
 static bool is_loading(const tti_host *host, uint64_t last) {
     const tti_host_message *m = &host->status;
     return last > 0 && m->epoch != last && m->n_ready < m->n_members;
 }
 
-/* Members that stay, and workers that wait for a place, of a host that answers. */
+/* Counts the remaining members of a connected host, and its workers that wait for a place. */
 static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t *n_stay,
                        int32_t *n_wait) {
     const tti_host *host = tti_hosts_get(s->desc->hosts, node);
@@ -227,7 +228,7 @@ static void count_host(const tti_supervisor *s, int node, uint64_t last, int32_t
     *n_wait = n_spares + n - *n_stay;
 }
 
-/* Leaves out what forms no whole replica: workers that wait before members. */
+/* Leaves out workers that form no whole replica: waiting workers first, then members. */
 static void leave_out(const tti_supervisor *s, places *p) {
     int32_t *n_joining = numbers(s, JOINING);
     int n_more = p->n_all - tti_members_in_replicas(s, p->n_all);
@@ -243,8 +244,8 @@ static void leave_out(const tti_supervisor *s, places *p) {
     for (int k = 0; k < n_nodes(s); k++) p->any_joins |= n_joining[k] > 0;
 }
 
-/* Members stay.  Those that wait take free places: first as many as their host should have, then
- * places of hosts that have too few. */
+/* Chooses the members of the next epoch.  Members stay.  Waiting workers take free places: first up
+ * to the target of their host, then places of hosts with too few workers. */
 static places find_places(const tti_supervisor *s) {
     places p = {.n_here = numbers(s, NEXT_MEMBERS)};
     int32_t *n_joining = numbers(s, JOINING);
@@ -273,13 +274,14 @@ static places find_places(const tti_supervisor *s) {
     return p;
 }
 
-/* A rank that lost its connection to another one has left the group without being asked. */
+/* Notices ranks of this host that left the group by themselves because they lost a connection. */
 static void note_own_leave(tti_supervisor *s) {
     if (!s->changes && n_ready(s) > 0)
         tti_members_begin_change(s, -1, "a rank lost its connection to another rank");
 }
 
-/* Ends the wait for other hosts if it lasts for too long; why: as reported when it began. */
+/* Fails the run if the wait for other hosts lasts too long. why: the reason, reported when the wait
+ * begins. */
 static void suspend(tti_supervisor *s, const char *why) {
     char text[700];
     int wait_ms = tti_hosts_wait_ms(s->desc->hosts);
@@ -303,7 +305,7 @@ static void resume(tti_supervisor *s) {
     s->host.suspended_ns = 0;
 }
 
-/* The next epoch for the workers of this host, with so many members on each host. */
+/* Starts the next epoch for the workers of this host. members: number of members on each host. */
 static void start(tti_supervisor *s, const tti_host_message *next, const int32_t *members) {
     int n_here = next->n_here;
     tti_epoch_message m = {.rank = next->first_rank,
@@ -319,10 +321,10 @@ static void start(tti_supervisor *s, const tti_host_message *next, const int32_t
     s->host.joins = s->host.trains = false;
     s->host.begun_ns = now_ns();
     tti_hosts_set_members(s->desc->hosts, members);
-    for (int k = 0; k < n_nodes(s); k++) /* it lives again */
+    for (int k = 0; k < n_nodes(s); k++) /* the host is connected again */
         if (members[k] > 0) tti_hosts_get(s->desc->hosts, k)->is_dead = false;
     tti_members_start_epoch(s, &m);
-    if (tti_members_count(s) < n_here) /* the others would wait for it */
+    if (tti_members_count(s) < n_here) /* the other hosts would wait for the missing worker */
         tti_members_begin_change(s, -1, "a worker was lost before it was in the group");
 }
 
@@ -338,7 +340,7 @@ static void note_host_loss(tti_supervisor *s, int node, tti_host *host) {
     tti_members_begin_change(s, -1, text);
 }
 
-/* The workers of the host leave the current epoch. */
+/* Records that the workers of a host leave the current epoch. */
 static void note_leave(tti_supervisor *s, const tti_host *host) {
     if (!is_fresh(host) || host->has_left || s->host.epoch == 0) return;
     if (host->status.changes && host->granted == s->host.epoch)
@@ -390,8 +392,8 @@ static void send_pulses(tti_supervisor *s) {
     }
 }
 
-/* Members of the current epoch that host 0 reaches, those that may live elsewhere, and the next
- * epoch. */
+/* The members of the current epoch that the leader reaches, those that may be alive elsewhere, and
+ * the next epoch. */
 typedef struct census {
     uint64_t epoch; /* the last one */
     int n_reached, n_unknown;
@@ -429,7 +431,7 @@ static census count(const tti_supervisor *s) {
     return c;
 }
 
-/* Why the next epoch cannot begin; false: it can. */
+/* Returns true, with the reason in why, if the next epoch cannot begin. */
 static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_t n_bytes) {
     int n_left_out = c->next.n_left_out;
     bool has_majority = c->n_reached - n_left_out > c->n_unknown + n_left_out;
@@ -450,7 +452,8 @@ static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_
     return true;
 }
 
-/* Hosts that answer, but whose ranks cannot connect to each other, would change forever. */
+/* Counts epochs that end soon.  If hosts answer but their ranks cannot connect to each other,
+ * membership would change forever; then returns true. */
 static bool is_in_vain(tti_supervisor *s, int n_ranks) {
     bool is_short = now_ns() - s->host.begun_ns < SHORT_MS * TTI_NS_PER_MS;
     bool is_same = s->host.epoch > 0 && n_ranks == s->host.n_ranks && s->host.suspended_ns == 0;
@@ -489,7 +492,7 @@ static void grant(tti_supervisor *s, const census *c) {
     start(s, &mine, next->n_here);
 }
 
-/* Losses and wishes of the other hosts; false: the run has failed. */
+/* Handles losses and requests of the other hosts; false: the run has failed. */
 static bool look_at_hosts(tti_supervisor *s) {
     char why[300];
     for (int k = 0; k < n_nodes(s); k++) {
@@ -501,7 +504,7 @@ static bool look_at_hosts(tti_supervisor *s) {
             return false;
         }
         if (host->has_left && !host->is_dead && host->text[0]) {
-            host->is_dead = true; /* its last worker was lost */
+            host->is_dead = true; /* the last worker of the host was lost */
             report(s, host->text);
             bool had_members = tti_hosts_table(s->desc->hosts)->members[k] > 0;
             if (had_members) tti_members_begin_change(s, -1, host->text);
@@ -509,21 +512,21 @@ static bool look_at_hosts(tti_supervisor *s) {
         if (host->loss) note_host_loss(s, k, host);
         note_leave(s, host);
         bool is_done = host->has_left && !host->text[0];
-        if (is_done && tti_members_count(s) == 0) s->is_done = true; /* and so is the run */
+        if (is_done && tti_members_count(s) == 0) s->is_done = true; /* then the run is done too */
     }
     return true;
 }
 
-/* Hosts that have just lost their leader do not find each other at the same moment.  One that is
- * left out may have the only copy of a partition. */
+/* True while the leader waits for hosts that have also lost their leader.  They do not connect at
+ * the same time, and one that is left out may have the only copy of a partition. */
 static bool is_gathering(const tti_supervisor *s, const census *c) {
     int64_t since_ns = now_ns() - s->host.leaderless_ns;
     bool is_new = s->host.leaderless_ns && since_ns < TTI_HOST_LOST_MS * TTI_NS_PER_MS;
     return is_new && c->n_unknown > 0;
 }
 
-/* Hosts report one after the other that they are in the current epoch.  Until all have, the places
- * of the members of some seem to be free. */
+/* True if all hosts have reported that they are in the current epoch.  Before that, places of their
+ * members would seem to be free. */
 static bool have_reported(const tti_supervisor *s) {
     bool all = true;
     for (int k = 0; k < n_nodes(s); k++) {
@@ -534,8 +537,8 @@ static bool have_reported(const tti_supervisor *s) {
     return all;
 }
 
-/* Whether workers that could join wait for those that are loading on any host: one change is then
- * enough for all. */
+/* True if workers that could join wait for workers that are loading on any host, so that one change
+ * of membership is enough for all. */
 static bool is_gathering_workers(const tti_supervisor *s) {
     bool is_patient = tti_members_are_patient(s);
     int n_starting = tti_members_starting(s);
@@ -548,7 +551,7 @@ static bool is_gathering_workers(const tti_supervisor *s) {
     return is_patient && n_starting > 0;
 }
 
-/* Whether a change lets workers join now. */
+/* True if a change of membership would let workers join now. */
 static bool any_can_join(const tti_supervisor *s) {
     if (s->host.epoch == 0 || s->changes || !have_reported(s)) return false;
     places p = find_places(s);
@@ -604,7 +607,8 @@ static void send_status(tti_supervisor *s, tti_host *first) {
     s->host.said = m;
 }
 
-/* This host looks for another leader, or leads those that have lost theirs as well. */
+/* Handles the loss of the leader: this host looks for another one, or leads hosts that have also
+ * lost theirs. */
 static void lose_leader(tti_supervisor *s, tti_host *leader, const char *text) {
     report(s, text);
     leader->is_dead |= leader->has_left;
@@ -615,7 +619,7 @@ static void lose_leader(tti_supervisor *s, tti_host *leader, const char *text) {
     tti_hosts_seek(s->desc->hosts, true, s->host.epoch);
 }
 
-/* Why this host has no leader any more; false: it has one. */
+/* Returns true, with the reason in text, if this host has lost its leader. */
 static bool has_lost_leader(tti_supervisor *s, const tti_host *leader, char *text, size_t n_bytes) {
     int node = tti_hosts_leader(s->desc->hosts);
     if (leader->has_left && leader->text[0])
@@ -636,7 +640,8 @@ static void follow(tti_supervisor *s) {
     tti_host *first = leader_of(s);
     int node = tti_hosts_leader(s->desc->hosts);
     s->host.joins |= s->host.epoch == 0 && first->status.epoch > 0;
-    bool is_early = s->host.epoch == 0 && !s->host.joins; /* no worker has the run's state */
+    bool is_early =
+        s->host.epoch == 0 && !s->host.joins; /* no worker has the state of the run yet */
     if (first->has_ended || (is_early && first->loss == TTI_HOST_ENDED && !first->has_left)) {
         snprintf(text, sizeof text, "host %d: %s", node,
                  first->has_ended ? first->text : "it has ended");
@@ -644,7 +649,8 @@ static void follow(tti_supervisor *s) {
         return;
     }
     if (first->has_left && !first->text[0]) {
-        s->is_done = true; /* its workers are done, and so are these soon; those that join end */
+        s->is_done =
+            true; /* the leader's workers are done, so these finish soon, and joining workers end */
         return;
     }
     if (has_lost_leader(s, first, text, sizeof text)) {
@@ -654,7 +660,7 @@ static void follow(tti_supervisor *s) {
     resume(s);
     const tti_host_message *m = &first->status, *next = &first->epoch;
     bool is_over = (m->changes && m->epoch == s->host.epoch) || next->epoch > s->host.epoch;
-    if (is_over && s->host.epoch > 0) /* nothing waits for a host without members to leave */
+    if (is_over && s->host.epoch > 0) /* a host without members need not leave the group */
         tti_members_begin_change(s, -1, "the membership changes on another host");
     if (m->n_training > 0 && m->epoch == s->host.epoch && !s->changes) note_training(s);
     bool have_left = tti_members_have_left(s);
@@ -693,9 +699,9 @@ void tti_host_members_change(tti_supervisor *s) {
     tti_hosts_move(s->desc->hosts);
     if (s->failed_ns != INT64_MAX) tti_host_members_end(s);
     if (tti_members_are_final(s)) {
-        (void)tti_members_have_left(s); /* ends workers that wait to join */
+        (void)tti_members_have_left(s); /* also ends workers that wait to join */
         bool was_late = s->host.joins && s->stop_ns == INT64_MAX;
-        if (n_ready(s) > 0 || was_late) /* no further epoch begins for them */
+        if (n_ready(s) > 0 || was_late) /* there is no further epoch for these workers */
             tti_supervisor_fail(s, "the run ends before the workers of this host are in a group");
         if (s->failed_ns == INT64_MAX && leads(s)) send_pulses(s);
         if (s->failed_ns == INT64_MAX && !leads(s)) send_status(s, leader_of(s));

@@ -1,8 +1,8 @@
-/* host_slots.c - the numbers of workers that a host file asks for, on several hosts.
+/* host_slots.c - applies the numbers of workers in a host file to several hosts.
  *
- * The host that leads reads the file, so that the numbers of one version are applied together.  A
- * version that cannot be followed is reported and changes nothing.  Other hosts keep the last text,
- * in case they lead later. */
+ * The leader reads the file, so that all numbers of one version are applied together.  A version
+ * that cannot be applied is reported and changes nothing.  Other hosts keep the last text in case
+ * they become the leader. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void warn(const tti_supervisor *s, const char *text) {
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, line);
 }
 
-/* A version of the file for the hosts of a run. */
+/* The numbers that a version of the file requests for the hosts of a run. */
 typedef struct request {
     const tti_supervisor *s;
     const tti_host_offset *place;
@@ -24,7 +24,7 @@ typedef struct request {
     int32_t *targets;      /* [n_nodes] */
 } request;
 
-/* How many workers a host should have; -1: a line is invalid. */
+/* Returns the number of workers for a host; -1: a line is invalid. */
 static int find_target(const request *r, int node) {
     const tti_supervisor_desc *desc = r->s->desc;
     int each = TTI_MAX(r->place->n_together, 1);
@@ -43,8 +43,8 @@ static int find_target(const request *r, int node) {
     return able;
 }
 
-/* Whether the run can have these numbers: from min_workers to the most in all, and so many must
- * stay while others are started. */
+/* True if the run can have these numbers: the sum is between min_workers and the maximum, and at
+ * least min_workers stay while others are started. */
 static bool is_possible(const request *r) {
     const tti_supervisor_desc *desc = r->s->desc;
     const int32_t *now = tti_hosts_table(desc->hosts)->targets;
@@ -85,7 +85,7 @@ static void warn_of_unknown(const request *r) {
     warn(r->s, text);
 }
 
-/* all: of every host, else of those that are new. */
+/* Fills in the targets. all: of every host, else only of new hosts. */
 static void fill(request *r, bool all, bool *ok) {
     for (int k = 0; k < r->place->n_nodes && *ok; k++) {
         tti_host *host = tti_hosts_get(r->s->desc->hosts, k);
@@ -119,7 +119,7 @@ static void follow_file(tti_supervisor *s, bool all) {
     free(r.targets);
 }
 
-/* Whether a host has connected that was not known. */
+/* True if a host with a new name has connected. */
 static bool any_is_renamed(const tti_supervisor *s) {
     bool any = false;
     for (int k = 0; k < tti_hosts_place(s->desc->hosts)->n_nodes; k++)

@@ -1,8 +1,9 @@
-/* hosts.c - connections between supervisors: authenticated, watched, and made again when lost.
+/* hosts.c - authenticates and watches connections between supervisors, and reconnects when they are
+ * lost.
  *
- * Nothing here blocks except tti_hosts_open on hosts other than 0: a supervisor has workers to
- * watch.  A table with numbers of each host is sent when it has changed; the messages between, five
- * times a second, have one size. */
+ * A supervisor must watch its workers, so nothing here blocks except tti_hosts_open on hosts other
+ * than 0.  Messages of fixed size are sent five times a second; a table with numbers of each host
+ * follows only when it has changed. */
 #include "launch/hosts.h"
 
 #include <errno.h>
@@ -20,11 +21,11 @@
 #include "comm/sockets.h"
 
 enum {
-    N_PENDING = 32, /* connections that have not proved anything yet */
-    RETRY_MS = 300, /* for up to this many hosts .. */
+    N_PENDING = 32, /* maximum number of connections that are not authenticated yet */
+    RETRY_MS = 300, /* interval of connection attempts for up to this many hosts */
     RETRY_HOSTS = 16,
-    N_PROBES = 4,   /* more hosts that are tried after each RETRY_MS */
-    RANK_PORTS = 16 /* those of the hosts that may lead follow */
+    N_PROBES = 4,   /* additional hosts that are tried after each RETRY_MS */
+    RANK_PORTS = 16 /* ports for rank 0; the ports of hosts that may lead follow them */
 };
 
 struct tti_hosts {
@@ -32,26 +33,27 @@ struct tti_hosts {
     char host[256], token[256], run_dir[TTI_HOST_TEXT_BYTES];
     int port;
     unsigned char job[32], run[32];
-    char machine[256], name[TTI_HOST_NAME_BYTES]; /* of this host */
+    char machine[256], name[TTI_HOST_NAME_BYTES]; /* name of this host */
     bool has_run;
-    tcp_place at;     /* of MASTER_ADDR */
-    char own[64];     /* address of this host */
-    int listener;     /* -1: none */
-    int own_port;     /* of the listener; 0: none */
-    int leader;       /* node; the own one: this host leads, or has lost its leader */
-    bool seeks;       /* it would follow another one */
-    int64_t seeks_ns; /* since when */
-    uint64_t epoch;   /* of its workers */
+    tcp_place at; /* address of MASTER_ADDR */
+    char own[64]; /* address of this host */
+    int listener; /* -1: none */
+    int own_port; /* port of the listener; 0: none */
+    int leader; /* node of the leader; the own node: this host is the leader, or has lost its leader
+                 */
+    bool seeks; /* the host seeks another leader */
+    int64_t seeks_ns; /* time since which the host seeks a leader */
+    uint64_t epoch;   /* epoch of its workers */
     tti_host_link pending[N_PENDING];
     tti_host_table table;
     tti_host *hosts;       /* [n_nodes], owned */
-    tti_host_link *probes; /* [n_nodes], owned: to hosts that may lead */
-    int64_t *tried_ns;     /* [n_nodes], owned: when the last probe was begun */
-    /* Descriptors of connections that were given up: of as many as several losses of all hosts. */
+    tti_host_link *probes; /* [n_nodes], owned: connection attempts to hosts that may lead */
+    int64_t *tried_ns;     /* [n_nodes], owned: start of the last attempt */
+    /* Descriptors of abandoned connections; has room for several losses of all hosts. */
     int *parked; /* [most_parked], owned */
     int most_parked, n_parked;
     int wait_ms;
-    char refusal[TTI_HOST_TEXT_BYTES]; /* by another host; "": none */
+    char refusal[TTI_HOST_TEXT_BYTES]; /* reason of another host's refusal; "": none */
 };
 
 /* ---- environment ---- */
@@ -120,9 +122,9 @@ tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_offset 
     return st;
 }
 
-/* ---- proof ---- */
+/* ---- authentication ---- */
 
-/* The code that proves a message: it includes the nonce of the side that checks it. */
+/* Computes the MAC of a message, which includes the nonce of the receiver. */
 static void sign(const tti_hosts *h, const unsigned char nonce[32], const tti_host_message *m,
                  unsigned char mac[32]) {
     struct {
@@ -148,8 +150,8 @@ static bool send_on(const tti_hosts *h, tti_host_link *link, tti_host_message *m
     return tti_host_link_send(link, h->place.node, m, NULL);
 }
 
-/* The other side must not take the end of this connection for the end of this process: it hears of
- * it, and if no message gets through, the descriptor stays open. */
+/* Abandons a connection.  The other side must not mistake its end for the end of this process.  So
+ * it gets a message, and if that cannot be sent, the descriptor stays open. */
 static void give_up(tti_hosts *h, tti_host_link *link) {
     tti_host_message m = {.kind = TTI_HOST_LOST};
     if (link->fd < 0) return;
@@ -165,7 +167,7 @@ static void lose(tti_hosts *h, tti_host *host, tti_host_loss loss) {
     bool was_open = host->link.is_open;
     if (loss == TTI_HOST_SILENT) give_up(h, &host->link);
     tti_host_link_close(&host->link);
-    bool is_reported = !(host->has_left && host->text[0]); /* else host_members.c has yet to */
+    bool is_reported = !(host->has_left && host->text[0]); /* else host_members.c will report it */
     host->is_dead |= was_open && loss == TTI_HOST_ENDED && is_reported;
     host->status = host->epoch = (tti_host_message){0};
     tti_host_table_fini(&host->table);
@@ -173,7 +175,8 @@ static void lose(tti_hosts *h, tti_host *host, tti_host_loss loss) {
     if (was_open) host->loss = loss;
 }
 
-/* A connection that the network ends may come back; a process that ends resets or closes it. */
+/* Distinguishes network errors, after which the host may reconnect, from the end of a process,
+ * which resets or closes the connection. */
 static tti_host_loss loss_of(const tti_host_link *link) {
     int error = 0;
     socklen_t n = sizeof error;
@@ -181,7 +184,7 @@ static tti_host_loss loss_of(const tti_host_link *link) {
     return tti_tcp_is_cut_off(error ? error : errno) ? TTI_HOST_SILENT : TTI_HOST_ENDED;
 }
 
-/* Without memory the connection is lost. */
+/* Stores the table; out of memory counts as a lost connection. */
 static bool take_table(tti_hosts *h, tti_host *host) {
     const tti_host_link *link = &host->link;
     tti_host_table *table = &host->table;
@@ -221,14 +224,14 @@ static void read_host(tti_hosts *h, tti_host *host) {
         }
     }
     if (host->link.fd < 0) return;
-    /* A message that was cut off is not the last of a process that ended. */
+    /* A truncated message means a network error, not the end of the process. */
     if (got < 0)
         lose(h, host, host->link.n_in > 0 ? TTI_HOST_SILENT : loss_of(&host->link));
     else if (tti_host_link_is_silent(&host->link) || !tti_host_link_flush(&host->link))
         lose(h, host, TTI_HOST_SILENT);
 }
 
-/* ---- the side that accepts ---- */
+/* ---- the accepting side ---- */
 
 static const char *peer_text(int fd, char *out, size_t n_bytes) {
     struct sockaddr_storage at;
@@ -239,8 +242,8 @@ static const char *peer_text(int fd, char *out, size_t n_bytes) {
     return out;
 }
 
-/* False: there is none, or no place for it.  A caller that sends nothing loses its place after
- * TTI_HOST_LOST_MS. */
+/* Accepts a connection; false: none waits, or there is no room.  A caller that sends nothing for
+ * TTI_HOST_LOST_MS is dropped. */
 static bool accept_one(tti_hosts *h) {
     int i = 0, fd = -1;
     while (i < N_PENDING && h->pending[i].fd >= 0) i++;
@@ -257,7 +260,7 @@ static bool accept_one(tti_hosts *h) {
     return true;
 }
 
-/* Why a host that knows the token may not take part; false: it may. */
+/* Returns true, with the reason in out, if a host that knows the token may not take part. */
 static bool refuse(const tti_hosts *h, const tti_host_message *hello, char *out, size_t n_bytes) {
     static const unsigned char none[32];
     if (hello->node < 0 || hello->node >= h->place.n_nodes || hello->node == h->place.node)
@@ -281,8 +284,8 @@ static bool refuse(const tti_hosts *h, const tti_host_message *hello, char *out,
     return true;
 }
 
-/* Among hosts that have lost their leader, the one with the latest epoch leads; among several of
- * these, the one with the smallest number. */
+/* True if this host may lead the caller.  Among hosts that have lost their leader, the one with the
+ * latest epoch leads; among equals the one with the smallest node number. */
 static bool may_lead(const tti_hosts *h, const tti_host_message *hello) {
     if (h->leader != h->place.node) return false;
     if (!h->seeks || hello->epoch < h->epoch) return true;
@@ -298,7 +301,7 @@ static void note_peer(tti_hosts *h, int node, const char *address, int port) {
                  port);
 }
 
-/* Another machine may have taken the place of a host. */
+/* Records the name of a host, which changes if another machine replaces the host. */
 static void note_name(tti_host *host, const tti_host_message *hello, const char *address) {
     bool is_same = strcmp(host->name, hello->text) == 0 && strcmp(host->address, address) == 0;
     host->is_renamed |= !is_same;
@@ -330,7 +333,7 @@ static void admit(tti_hosts *h, tti_host_link *link) {
     tti_host *host = &h->hosts[hello.node];
     tti_host_link fresh = *link;
     *link = (tti_host_link){.fd = -1};
-    lose(h, host, TTI_HOST_SILENT); /* a former connection that has not been given up yet */
+    lose(h, host, TTI_HOST_SILENT); /* the previous connection, if it is still open */
     fresh.is_open = true;
     fresh.node = hello.node;
     host->link = fresh;
@@ -353,9 +356,10 @@ static void accept_connections(tti_hosts *h) {
     }
 }
 
-/* ---- the side that connects ---- */
+/* ---- the connecting side ---- */
 
-/* The address at which a host listens; before the first connection only host 0 is known. */
+/* Finds the address at which a host listens; before the first connection only that of host 0 is
+ * known. */
 static bool find_peer(const tti_hosts *h, int node, tcp_place *at) {
     tcp_address address;
     int n = 0;
@@ -403,7 +407,7 @@ static void give_up_probes(tti_hosts *h) {
     for (int k = 0; k < h->place.n_nodes; k++) give_up(h, &h->probes[k]);
 }
 
-/* Gives up all other connections first. */
+/* Follows a leader; abandons all other connections first. */
 static void follow(tti_hosts *h, int node, tti_host_link *link) {
     tti_host_link fresh = *link;
     *link = (tti_host_link){.fd = -1};
@@ -468,10 +472,11 @@ static void move_probe(tti_hosts *h, int node) {
         take_welcome(h, node);
 }
 
-/* ---- both ---- */
+/* ---- both sides ---- */
 
-/* Of hosts that know the same epoch the one with the smallest number leads, so these are tried
- * first: if every host tried all others at once, they would not get to know each other. */
+/* Tries to connect to possible leaders, small node numbers first, because among hosts with the same
+ * epoch the one with the smallest number leads.  If every host tried all others at once, the
+ * attempts would block each other. */
 static void move_probes(tti_hosts *h) {
     int64_t n = N_PROBES * (1 + (tti_now_ns() - h->seeks_ns) / (RETRY_MS * TTI_NS_PER_MS));
     for (int k = 0; k < h->place.n_nodes && (h->seeks || !h->has_run); k++) {
@@ -564,8 +569,8 @@ static void find_own(tti_hosts *h, const struct sockaddr *at, socklen_t n_bytes)
         h->own[0] = '\0';
 }
 
-/* A host that may lead later listens at the address that reaches host 0.  Without a free port it
- * only follows. */
+/* Listens at the address that reaches host 0, because this host may lead later.  Without a free
+ * port it can only follow. */
 static void listen_for_others(tti_hosts *h) {
     const tti_host_link *link = &h->hosts[h->leader].link;
     tcp_place at = h->at;
@@ -615,7 +620,8 @@ static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout
     return TUTTI_OK;
 }
 
-/* Hosts that are started with other numbers of workers, or another version, differ too. */
+/* Computes the digest of the job, which also covers the numbers of workers and the version of
+ * Tutti. */
 static void name_job(const tti_hosts_desc *desc, unsigned char out[32]) {
     unsigned char parts[96] = TUTTI_VERSION;
     const tti_host_offset *place = &desc->place;

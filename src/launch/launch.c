@@ -1,8 +1,8 @@
 /* launch.c - the public calls: one communicator group and one supervisor per start, with restarts.
  *
- * Each start of the workers gets a new group, because a broken group stays broken.  Progress
- * between starts means that a higher step was committed: three starts without any are a crash loop.
- * A failure caused by job, data or parameters recurs in every start, so its second occurrence ends
+ * Each start of the workers gets a new group, because a broken group stays broken.  A start has
+ * made progress if a higher step was committed; three starts without progress are a crash loop.  A
+ * failure caused by job, data or parameters recurs in every start, so its second occurrence ends
  * the run. */
 #include "tutti/launch.h"
 
@@ -33,19 +33,19 @@ enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100, EXIT_DO_NOT_REQUEUE = 93 };
 /* The context of a supervisor's callbacks. */
 typedef struct start {
     const tutti_launch_desc *desc;
-    tutti_comm_group *group; /* of the current epoch */
+    tutti_comm_group *group; /* group of the current epoch */
     tti_flight_memory *flight;
     tti_watch *watch;
-    int comm_fd; /* of the current group, under a number that stays */
+    int comm_fd; /* descriptor of the current group; its number never changes */
     tti_host_file slots;
-    int mirror_fd;     /* memory for the workers of an elastic run, empty at first */
-    int n_here;        /* members of the current group on this host .. */
-    int n_members;     /* .. and on all hosts */
-    bool has_changed;  /* a group after the first */
+    int mirror_fd;     /* mirror memory for the workers of an elastic run, empty at first */
+    int n_here;        /* members of the current group on this host */
+    int n_members;     /* members of the current group on all hosts */
+    bool has_changed;  /* the current group is not the first one */
     bool is_live;      /* RUN/live names this process */
-    bool is_live_host; /* and so does RUN/live-host-K */
-    tti_hosts *hosts;  /* the run has workers on other hosts; NULL: no */
-    int alive_fd;      /* then the epoch is over once this is closed; -1: it is */
+    bool is_live_host; /* RUN/live-host-K names this process too */
+    tti_hosts *hosts;  /* set if the run has workers on other hosts; NULL: one host */
+    int alive_fd;      /* on several hosts: closing it ends the epoch; -1: closed */
 } start;
 
 static void end_host_epoch(start *s) {
@@ -53,7 +53,8 @@ static void end_host_epoch(start *s) {
     s->alive_fd = -1;
 }
 
-/* Workers of several hosts have no group that the supervisor makes: they see a pipe hang up. */
+/* Begins an epoch on several hosts.  The supervisor creates no group for it, only a pipe that hangs
+ * up when the epoch ends. */
 static int begin_host_epoch(start *s) {
     int ends[2];
     end_host_epoch(s);
@@ -100,11 +101,11 @@ static void report_leave(void *user, const char *text) {
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
 }
 
-/* ", 12 ms in all_reduce(...), call 7, step 40 backward". */
+/* Appends ", 12 ms in all_reduce(...), call 7, step 40 backward". */
 static void describe_rank(void *user, int rank, tti_str *text) {
     const start *s = user;
     tti_progress p;
-    /* After a change of membership ranks of the group are others than those of the processes. */
+    /* After a change of membership, ranks of the group differ from those of the processes. */
     if (!s->group || s->has_changed) return;
     if (tti_comm_group_progress(s->group, rank, &p) != TUTTI_OK || !p.joined) return;
     if (p.step > 0 || p.phase[0])
@@ -137,13 +138,13 @@ static tutti_status write_live_of_host(start *s) {
     return tti_live_write(s->desc->run_dir, node, s->flight);
 }
 
-/* From now on tutti ps and tutti scale find the run on this host. */
+/* Called when this host becomes the leader: makes tutti ps and tutti scale find the run here. */
 static void take_lead(void *user) {
     start *s = user;
     if (write_live(s) != TUTTI_OK) report_leave(s, tutti_last_error());
 }
 
-/* How many workers a user may ask for, on all hosts together. */
+/* Publishes the range of workers, of all hosts together, that a user may request. */
 static void set_range(start *s, int most) {
     int n = s->hosts ? tti_hosts_place(s->hosts)->n_all : s->desc->n_workers;
     tti_flight_set_range(s->flight, s->desc->min_workers, TTI_MAX(most, n),
@@ -151,7 +152,7 @@ static void set_range(start *s, int most) {
     if (!s->hosts) tti_flight_set_members(s->flight, n, n);
 }
 
-/* The flight recorder of all ranks, where tutti ps finds it, and its watcher. */
+/* Opens the flight recorder of all ranks, publishes it for tutti ps, and starts its watcher. */
 static tutti_status open_watch(start *s) {
     s->comm_fd = fcntl(tutti_comm_group_fd(s->group), F_DUPFD_CLOEXEC, 0);
     if (s->comm_fd < 0) return tti_fail(TUTTI_E_IO, "launch: %s", strerror(errno));
@@ -263,14 +264,14 @@ static void back_off(const tutti_launch_desc *desc, int n_restarts, const char *
 
 /* The history of the starts. */
 typedef struct attempts {
-    uint64_t best_step;            /* that was committed */
-    int n_idle;                    /* starts since then */
-    tti_reported_failure reported; /* the last one that would come again */
+    uint64_t best_step;            /* highest committed step */
+    int n_idle;                    /* number of starts since then */
+    tti_reported_failure reported; /* the last failure that would recur */
 } attempts;
 
-/* Another start would not get further.  The first failure may be a memory fault.  If it recurs at
- * the same step for the same reason, the state that every start begins from causes it, even if a
- * worker was killed in between. */
+/* True if another start would fail again.  The first failure may be a memory fault.  If it recurs
+ * at the same step for the same reason, its cause is the state from which every start begins, even
+ * if a worker was killed in between. */
 static bool is_in_vain(tti_supervisor_report *report, attempts *a) {
     char cause[400];
     const tti_reported_failure before = a->reported, *now = &report->reported;
@@ -302,7 +303,7 @@ static tutti_status run_with_restarts(const tutti_launch_desc *desc, tti_hosts *
     attempts a = {0};
     for (*n_restarts = 0;; ++*n_restarts) {
         TTI_TRY(run_once(desc, hosts, *n_restarts, report));
-        if (hosts) return TUTTI_OK; /* hosts are not restarted together */
+        if (hosts) return TUTTI_OK; /* a run on several hosts is not restarted here */
         if (!may_restart(report)) return TUTTI_OK;
         if (is_in_vain(report, &a) || *n_restarts >= desc->max_restarts) return TUTTI_OK;
         back_off(desc, *n_restarts, report->text);
@@ -333,7 +334,8 @@ tutti_status tutti_launch(const tutti_launch_desc *desc, tutti_launch_result *ou
     return tti_launch_on_hosts(desc, NULL, out);
 }
 
-/* A descriptor is believed only if the launcher is ours and it is open. */
+/* Returns the inherited descriptor, only if Tutti's launcher started this process and the
+ * descriptor is open. */
 static int inherited_comm_fd(const tti_worker_env *env) {
     const char *text = getenv("TUTTI_COMM_FD");
     char *end;
@@ -355,7 +357,7 @@ tutti_status tutti_worker_detect(tutti_worker_place *out) {
     return TUTTI_OK;
 }
 
-/* The group of the supervisor, which goes with the communicator. */
+/* Joins the supervisor's group, which the communicator then owns. */
 static tutti_status join_group(const tutti_worker_place *place, int timeout_ms, tutti_comm **out) {
     tutti_comm_group *group;
     TTI_TRY(tutti_comm_group_open(place->comm_fd, &group));

@@ -1,4 +1,4 @@
-/* line_merge.c - a queue of lines that wait to be merged with the same line of other ranks.
+/* line_merge.c - a queue of lines that wait to be merged with equal lines of other ranks.
  *
  * Merging never reorders the lines of one rank.  So a rank joins a waiting line that is newer than
  * its own last line, or an older one that can move to the end of the queue because it is still the
@@ -39,14 +39,14 @@ typedef struct source {
 
 struct tti_line_merge {
     int n_ranks;
-    size_t n_words; /* of a member set */
+    size_t n_words; /* words of a member set */
     tti_line_fn emit;
     void *user;
     source *sources; /* [n_ranks][TTI_N_OUTPUTS] */
     line *head, **tail;
     uint64_t n_lines;
     size_t waiting_bytes, n_waiting;
-    tti_str text; /* of the line being given */
+    tti_str text; /* text of the line being emitted */
 };
 
 tutti_status tti_line_merge_create(int n_ranks, tti_line_fn emit, void *user,
@@ -89,7 +89,7 @@ static void add_member(line *l, int rank) {
     l->n_members++;
 }
 
-/* "0-3" or "0,2-3" of the members. */
+/* Appends the ranks of the members, such as "0-3" or "0,2-3". */
 static void add_ranks(tti_str *text, const line *l, int n_ranks) {
     const char *comma = "";
     for (int first = 0; first < n_ranks; first++) {
@@ -132,7 +132,7 @@ static void give_due(tti_line_merge *merge, int64_t now_ns) {
     }
 }
 
-/* True if no member of l has said anything on this output since. */
+/* True if no member of l has written a newer line to this output. */
 static bool is_last_of_members(const tti_line_merge *merge, const line *l) {
     for (int r = 0; r < merge->n_ranks; r++)
         if (is_member(l, r) && merge->sources[r * TTI_N_OUTPUTS + l->output].last_seq != l->seq)
@@ -156,7 +156,7 @@ static void move_last(tti_line_merge *merge, line **link) {
         if (is_member(l, r)) merge->sources[r * TTI_N_OUTPUTS + l->output].last_seq = l->seq;
 }
 
-/* The waiting line that a source may join with this text, where it may join it; NULL: none. */
+/* Finds a waiting line with this text that a source may join; NULL: none. */
 static line *find_same(tti_line_merge *merge, int rank, int output, const char *text,
                        size_t n_bytes) {
     const source *src = &merge->sources[rank * TTI_N_OUTPUTS + output];
@@ -176,7 +176,7 @@ static line *append_line(tti_line_merge *merge, int output, const char *text, si
                          int64_t now_ns) {
     size_t set_bytes = merge->n_words * sizeof(uint64_t);
     line *l = calloc(1, sizeof *l + set_bytes + n_bytes + 1);
-    if (!l) return NULL; /* the line is lost; the process is about to be in deeper trouble */
+    if (!l) return NULL; /* out of memory: the line is lost */
     l->first_ns = now_ns;
     l->output = output;
     l->members = (uint64_t *)(l + 1);
@@ -189,7 +189,7 @@ static line *append_line(tti_line_merge *merge, int output, const char *text, si
     return l;
 }
 
-/* The partial line of a source is complete. */
+/* Completes the partial line of a source. */
 static void end_line(tti_line_merge *merge, int rank, int output, int64_t now_ns) {
     source *src = &merge->sources[rank * TTI_N_OUTPUTS + output];
     const char *text = tti_str_text(&src->partial);
@@ -204,7 +204,7 @@ static void end_line(tti_line_merge *merge, int rank, int output, int64_t now_ns
     give_due(merge, now_ns);
 }
 
-/* A piece without newline and carriage return. */
+/* Adds bytes without newline and carriage return. */
 static void add_piece(tti_line_merge *merge, int rank, int output, const char *bytes,
                       size_t n_bytes, int64_t now_ns) {
     source *src = &merge->sources[rank * TTI_N_OUTPUTS + output];

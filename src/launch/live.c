@@ -1,4 +1,4 @@
-/* live.c - writes RUN/live, finds a run by it, and prints the state of its ranks. */
+/* live.c - writes RUN/live, finds runs with it, and prints the state of their ranks. */
 #include "launch/live.h"
 
 #include <ctype.h>
@@ -49,7 +49,7 @@ static tutti_status none(const char *run_dir) {
     return tti_fail(TUTTI_E_CONFIG, "%s: no process of this host trains in this folder", run_dir);
 }
 
-/* live: the path of the file. */
+/* Opens the recorder that a file names. live: path of the file. */
 static tutti_status open_file(const char *run_dir, const char *live, tti_flight_memory **out) {
     char path[64], text[64] = "";
     int pid = 0, number = -1, fd;
@@ -69,7 +69,7 @@ static tutti_status open_file(const char *run_dir, const char *live, tti_flight_
     return st == TUTTI_OK ? TUTTI_OK : none(run_dir);
 }
 
-/* The host of a file's name; -1: it is another file. */
+/* Returns the host number in a file name live-host-K; -1: another file. */
 static int host_of(const char *name) {
     static const char prefix[] = TTI_LIVE_FILE OF_HOST;
     size_t n = sizeof prefix - 1;
@@ -106,7 +106,7 @@ tutti_status tti_live_inherit(tti_flight_memory **out) {
 
 /* ---- tutti ps, tutti stacks ---- */
 
-/* Adds the text of a rank. */
+/* Appends the text of a rank. */
 typedef void add_fn(tti_flight_memory *memory, int rank, tti_str *out);
 
 static void add_rank(tti_flight_memory *memory, int rank, tti_str *out) {
@@ -116,7 +116,7 @@ static void add_rank(tti_flight_memory *memory, int rank, tti_str *out) {
     int64_t now = tti_now_ns();
     tti_flight_read(f, &state);
     bool is_elastic = tti_flight_get_workers(memory).least > 0;
-    if (state.pid == 0 && is_elastic) return; /* one of the ranks that the run may have */
+    if (state.pid == 0 && is_elastic) return; /* an unused rank of an elastic run */
     if (state.pid == 0) {
         tti_str_printf(out, "%4d  %7s  not running\n", rank, "-");
         return;
@@ -137,15 +137,16 @@ static void add_thread(tti_flight_memory *memory, int rank, int pid, int tid, tt
     if (file && fgets(name, sizeof name, file)) name[strcspn(name, "\n")] = '\0';
     if (file) fclose(file);
     int n = tti_flight_stack(memory, rank, tid, STACK_MS, pc);
-    if (n == 0) return; /* a helper thread that records nothing */
+    if (n == 0) return; /* a helper thread that records no stack */
     tti_str_printf(out, "  thread %d (%s)\n", tid, name);
-    for (int i = 2; i < n; i++) { /* the first frames are those of the signal handler */
+    for (int i = 2; i < n; i++) { /* skip the frames of the signal handler */
         tti_symbol_of(pid, pc[i], name, sizeof name);
         tti_str_printf(out, "    %s\n", name);
     }
 }
 
-/* Ranks that are threads of one process have the same stacks: they are printed once. */
+/* True for the first rank of a process.  Ranks that are threads of one process have the same
+ * stacks, which are printed once. */
 static bool is_first_of_process(tti_flight_memory *memory, int rank) {
     tti_flight_state mine, other;
     tti_flight_read(tti_flight_of(memory, rank), &mine);
@@ -184,7 +185,7 @@ static tutti_status give_text(tti_str *text, char **out) {
     return TUTTI_OK;
 }
 
-/* The header, then what add writes of each rank. */
+/* Prints the header, then the text of each rank. */
 static tutti_status describe_ranks(const char *run_dir, const char *header, add_fn *add,
                                    char **out) {
     tti_flight_memory *memory;
@@ -207,7 +208,7 @@ tutti_status tutti_run_stacks(const char *run_dir, char **out) {
     return describe_ranks(run_dir, "", add_stacks, out);
 }
 
-/* As many workers as asked for are in the current group, and those of this host compute. */
+/* True if the current group has the requested number of workers, and those of this host compute. */
 static bool has_workers(tti_flight_memory *memory, int n) {
     tti_flight_workers now = tti_flight_get_workers(memory);
     int n_now = 0;
@@ -221,7 +222,7 @@ static bool has_workers(tti_flight_memory *memory, int n) {
     return n_now == now.n_here;
 }
 
-/* path: of the file by which the run was found. */
+/* Requests the number of workers and waits for it. path: the file by which the run was found. */
 static tutti_status scale(tti_flight_memory *memory, const char *run_dir, const char *path,
                           int n_workers, int wait_ms) {
     tti_flight_workers may = tti_flight_get_workers(memory);

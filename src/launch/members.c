@@ -1,4 +1,4 @@
-/* members.c - who is a member of an elastic run: losses, joins, and the start of each epoch. */
+/* members.c - the members of an elastic run: handles losses and joins, and starts each epoch. */
 #include <signal.h>
 #include <stdalign.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include "launch/supervisor_state.h"
 
 enum {
-    RESPAWN_MS = 100, /* before a worker is started again; doubled for each loss .. */
-    CALM_MS = 10000,  /* .. unless the last one is that long ago */
-    CHANGE_MS = 60000 /* for all members to leave a broken group; then the late ones are killed */
+    RESPAWN_MS = 100, /* pause before a worker is restarted, doubled for each loss */
+    CALM_MS = 10000,  /* unless the last loss is at least this long ago */
+    CHANGE_MS = 60000 /* time for all members to leave a broken group; then late ones are killed */
 };
 
 static bool send_epoch(const tti_supervised *w, tti_epoch_message m, int fd) {
@@ -76,14 +76,15 @@ static bool is_starting(const tti_supervised *w) {
     return w->alive && w->joins && !w->is_ready && !w->is_dropped;
 }
 
-/* It waits for others at most for as long as it has taken itself. */
+/* True if a loaded worker still waits for others to load: at most as long as its own loading
+ * took. */
 static bool is_patient(const tti_supervised *w) {
     return w->alive && w->joins && w->is_ready && !w->is_dropped &&
            tti_now_ns() - w->ready_ns < w->ready_ns - w->started_ns;
 }
 
 bool tti_members_gather(const tti_supervisor *s) {
-    if (s->changes) return false; /* the others have stopped anyway */
+    if (s->changes) return false; /* the others have already stopped, so waiting has no use */
     for (int r = 0; r < s->n_slots; r++)
         for (int k = 0; k < s->n_slots && is_patient(&s->workers[r]); k++) {
             const tti_supervised *late = &s->workers[k];
@@ -108,7 +109,7 @@ int tti_members_in_replicas(const tti_supervisor *s, int n) {
     return n - n % TTI_MAX(s->desc->n_per_replica, 1);
 }
 
-/* Started, or about to be, and meant to stay. */
+/* The number of workers that are started, or will be, and are meant to stay. */
 static int n_started(const tti_supervisor *s) {
     int n = 0;
     for (int r = 0; r < s->n_slots; r++) {
@@ -118,9 +119,7 @@ static int n_started(const tti_supervisor *s) {
     return n;
 }
 
-/* True if the others, with the spares, can continue without a worker that a signal ended or
- * stopped.
- */
+/* The others can continue if enough workers, including spares, are left. */
 bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     const tti_supervised *w = &s->workers[rank];
     bool is_spare = w->alive && w->joins && w->is_ready;
@@ -128,9 +127,10 @@ bool tti_members_may_lose(const tti_supervisor *s, int rank) {
     int n_elsewhere = tti_host_members_elsewhere(s);
     int n_here = tti_members_on_host(s, n_stay + tti_members_spares(s) - is_spare);
     int n_left = tti_members_in_replicas(s, n_here + n_elsewhere);
-    if (n_stay + n_elsewhere == 0 && !w->joins) return false; /* no spare has the run's state */
+    if (n_stay + n_elsewhere == 0 && !w->joins)
+        return false; /* spares do not have the state of the run */
     if (s->desc->hosts && s->host.epoch == 0 && !s->host.joins)
-        return false; /* nor has any worker yet */
+        return false; /* no worker has the state of the run yet */
     return s->desc->min_workers > 0 && n_left >= s->desc->min_workers &&
            s->failed_ns == INT64_MAX && !s->kill_sent && s->stop_ns == INT64_MAX;
 }
@@ -171,7 +171,7 @@ bool tti_members_are_final(const tti_supervisor *s) {
            (tti_members_count(s) == 0 && !s->desc->hosts);
 }
 
-/* The member that joined last, or any worker that joins; -1: there is none. */
+/* Returns the member that joined last, or if `joins` a worker that is joining; -1: none. */
 static int next_junior(const tti_supervisor *s, bool joins) {
     int found = -1;
     for (int r = 0; r < s->n_slots; r++) {
@@ -205,7 +205,7 @@ bool tti_members_admit(tti_supervisor *s, int n_most) {
     return any;
 }
 
-/* The longest-serving member that waits for an epoch, or -1. */
+/* Returns the most senior member that waits for an epoch, or -1. */
 static int next_senior(const tti_supervisor *s) {
     int found = -1;
     for (int r = 0; r < s->n_slots; r++) {
@@ -216,7 +216,7 @@ static int next_senior(const tti_supervisor *s) {
     return found;
 }
 
-/* The first place that no member has. */
+/* Returns the first place that no member has. */
 static int free_place(const tti_supervisor *s) {
     int place = 0;
     for (int r = 0; r < s->n_slots; r++)
@@ -224,7 +224,8 @@ static int free_place(const tti_supervisor *s) {
     return place;
 }
 
-/* A worker that died meanwhile does not hear of the epoch, and its end begins the next change. */
+/* A worker that has just died does not get the message; its death begins the next change of
+ * membership. */
 void tti_members_start_epoch(tti_supervisor *s, const tti_epoch_message *epoch) {
     tti_epoch_message m = *epoch;
     int n = tti_members_count(s), fd = s->desc->new_group(s->desc->user, n, m.n_ranks);
@@ -276,7 +277,7 @@ static bool drop(tti_supervisor *s, bool joins) {
     return true;
 }
 
-/* Spares are started in addition. */
+/* Sets the wanted number of members; spares are started in addition. */
 static void set_target(tti_supervisor *s, int n) {
     const tti_supervisor_desc *desc = s->desc;
     int n_stay = 0;
@@ -307,7 +308,7 @@ void tti_members_scale(tti_supervisor *s) {
     set_target(s, TTI_MIN(TTI_MAX(n, desc->min_workers), s->n_slots - desc->n_spares));
 }
 
-/* Starts workers again whose pause is over.  One that cannot be started is given up. */
+/* A worker that cannot be started is not tried again. */
 void tti_members_respawn(tti_supervisor *s) {
     for (int r = 0; r < s->n_slots; r++) {
         tti_supervised *w = &s->workers[r];

@@ -7,20 +7,21 @@
 
 #include "base/error.h"
 
-/* The last two change the number of workers. */
+/* The last two signals change the number of workers. */
 static const int asked[TTI_N_ASKED] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 static pthread_t supervising;
 
-/* Runs on another thread of the program, which does not block the signal. */
+/* The handler may run on another thread of the program, which does not block the signal: forwards
+ * it to the supervising thread. */
 static void pass_on(int sig) { pthread_kill(supervising, sig); }
 
-/* Signals that are ignored here stay ignored (nohup, a shell's background job): a blocked signal
- * would be delivered through the descriptor, ignored or not.  The others are blocked in this thread
- * only, and may be delivered to any other one. */
+/* Ignored signals (nohup, a shell's background job) are not blocked, because a blocked signal is
+ * delivered through the descriptor even if it is ignored.  The other signals are blocked in this
+ * thread only and may be delivered to any other thread. */
 void tti_signals_take(tti_taken_signals *t, bool scales) {
     struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
-    /* An inherited SIG_IGN would make the kernel forget how children ended. */
+    /* With an inherited SIG_IGN the kernel would discard the exit status of children. */
     struct sigaction child = {.sa_handler = SIG_DFL};
     supervising = pthread_self();
     sigemptyset(&pass.sa_mask);
@@ -35,11 +36,11 @@ void tti_signals_take(tti_taken_signals *t, bool scales) {
     for (size_t i = 0; i < TTI_COUNT(asked); i++)
         if (sigismember(&t->blocked, asked[i])) sigaction(asked[i], &pass, NULL);
     sigaction(SIGCHLD, &child, &t->old_child);
-    sigdelset(&t->blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */
+    sigdelset(&t->blocked, SIGPIPE); /* blocked, but write already reports EPIPE */
 }
 
-/* A SIGPIPE of our own output must not hit the caller after all, and who has stopped the run and
- * asks again, while the last workers end, has been answered. */
+/* Discards pending signals: a SIGPIPE from the relay's output must not reach the caller, and a
+ * repeated stop request is already fulfilled. */
 void tti_signals_restore(const tti_taken_signals *t, bool was_stopped) {
     sigset_t answered;
     sigemptyset(&answered);

@@ -2,8 +2,8 @@
  *
  * The supervisor must notice a death in milliseconds even if the user pressed Ctrl-S in its
  * terminal, so every write goes through a buffer and happens only when poll reports room for
- * PIPE_BUF bytes. (O_NONBLOCK is not an option: it would change the terminal for all its
- * processes.) */
+ * PIPE_BUF bytes.  O_NONBLOCK cannot be used, because it would change the terminal for all its
+ * processes. */
 #include "launch/relay.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ enum { READ_BYTES = 64 << 10, SINK_MAX_BYTES = 1 << 20 };
 
 typedef struct sink {
     int fd;
-    bool clears_line; /* a terminal shared with rank 0's progress line */
+    bool clears_line; /* the output is a terminal shared with rank 0's progress line */
     bool broken;      /* the reader has closed it */
     tti_str buffer;
     size_t n_sent;
@@ -112,7 +112,8 @@ void tti_relay_destroy(tti_relay *relay) {
     free(relay);
 }
 
-/* A terminal on which a background process may write: with TOSTOP it would be stopped. */
+/* True for a terminal to which a background process may write; with TOSTOP the process would be
+ * stopped. */
 static bool can_share_terminal(int fd) {
     struct termios t;
     return tcgetattr(fd, &t) == 0 && !(t.c_lflag & TOSTOP);
@@ -130,7 +131,7 @@ tutti_status tti_relay_open(tti_relay *relay, int rank, int write_fd[TTI_N_OUTPU
                             strerror(errno));
         }
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
-        close_fd(&relay->ranks[rank].fd[o]); /* of a process that had this rank before */
+        close_fd(&relay->ranks[rank].fd[o]); /* pipes of an earlier process with this rank */
         relay->ranks[rank].fd[o] = ends[0];
         write_fd[o] = ends[1];
     }
@@ -170,8 +171,8 @@ static void write_log(rank_io *io, const char *bytes, size_t n_bytes) {
     }
 }
 
-/* Reads one pipe once; returns false if it was empty.  All lines of one turn get the time now_ns,
- * however long the turn takes, so lines that lie in the pipes together are merged. */
+/* Reads one pipe once; returns false if it was empty.  All lines of one round get the same time
+ * now_ns, so that equal lines that are in the pipes at the same time are merged. */
 static bool read_pipe(tti_relay *relay, int rank, int output, int64_t now_ns) {
     rank_io *io = &relay->ranks[rank];
     ssize_t n = read(io->fd[output], relay->buffer, sizeof relay->buffer);
@@ -213,7 +214,8 @@ static void write_sink(sink *s) {
 void tti_relay_move(tti_relay *relay) {
     int64_t now_ns = tti_now_ns();
     for (int r = 0; r < relay->n_ranks; r++)
-        for (int o = TTI_N_OUTPUTS; o-- > 0;) /* errors first: output is what stdio held back */
+        for (int o = TTI_N_OUTPUTS;
+             o-- > 0;) /* errors first, because stdio buffers output longer */
             if (relay->ranks[r].fd[o] >= 0 && !is_full(relay)) read_pipe(relay, r, o, now_ns);
     tti_line_merge_tick(relay->merge, tti_now_ns());
     for (int o = 0; o < TTI_N_OUTPUTS; o++) write_sink(&relay->sinks[o]);
@@ -227,8 +229,8 @@ void tti_relay_finish(tti_relay *relay, int timeout_ms) {
     int64_t now_ns = tti_now_ns(), deadline_ns = now_ns + timeout_ms * TTI_NS_PER_MS;
     for (int r = 0; r < relay->n_ranks; r++)
         for (int o = TTI_N_OUTPUTS; o-- > 0;) {
-            /* After a death the pipe receives nothing more, so there is no need to wait for its
-             * end. */
+            /* A dead worker writes nothing more, so an empty pipe is complete even if it has not
+             * ended. */
             while (relay->ranks[r].fd[o] >= 0 && tti_now_ns() < deadline_ns &&
                    read_pipe(relay, r, o, now_ns))
                 for (int s = 0; s < TTI_N_OUTPUTS; s++) write_sink(&relay->sinks[s]);

@@ -1,9 +1,9 @@
 /* rendezvous.c - chooses transport, address and token from a launcher's variables.
  *
- * Under Open MPI and MPICH the bytes go through their library, in a matching module.  All other
- * ranks connect at MASTER_ADDR:MASTER_PORT. Ranks of one host use a Unix socket instead of a port:
- * only this host and this user can reach it.  Its name is derived from a secret, so no other user
- * can take it first. */
+ * Under Open MPI and MPICH, ranks communicate through that library, in a matching module.  All
+ * other ranks connect at MASTER_ADDR:MASTER_PORT.  Ranks of one host use a Unix socket instead of a
+ * port, which only this host and this user can reach.  Its name is derived from a secret, so no
+ * other user can take the name first. */
 #include "launch/rendezvous.h"
 
 #include <errno.h>
@@ -17,7 +17,10 @@
 #include "base/error.h"
 #include "launch/user_key.h"
 
-enum { AGENT_PORTS = 16 /* ports to try above that of torchrun's own store */, SLURM_PORT = 15000 };
+enum {
+    AGENT_PORTS = 16 /* number of ports to try above the port of torchrun's own store */,
+    SLURM_PORT = 15000
+};
 
 static const char *look_twice(const tti_environment *env, const char *name, const char *other) {
     const char *value = tti_env_look(env, name);
@@ -28,9 +31,9 @@ static bool is(const tti_worker_env *worker, const char *launcher) {
     return strcmp(worker->launcher, launcher) == 0;
 }
 
-/* ---- what carries the bytes ---- */
+/* ---- transport ---- */
 
-/* The MPI whose launcher this is; NULL: none. */
+/* Returns the MPI transport that matches the launcher; NULL: none. */
 static const char *mpi_of(const tti_environment *env, const tti_worker_env *worker) {
     if (is(worker, "Open MPI")) return "mpi-openmpi";
     if (is(worker, "PMI")) return "mpi-mpich";
@@ -64,7 +67,7 @@ static tutti_status choose_transport(const tti_environment *env, const tti_worke
     return TUTTI_OK;
 }
 
-/* ---- where rank 0 is ---- */
+/* ---- address of rank 0 ---- */
 
 bool tti_slurm_first_host(const char *list, char *out, size_t n_bytes) {
     size_t n = 0;
@@ -85,7 +88,7 @@ bool tti_slurm_first_host(const char *list, char *out, size_t n_bytes) {
     return n > 0;
 }
 
-/* The port in text; without one *port stays as it is. */
+/* Reads the port in text; without text *port stays as it is. */
 static tutti_status read_port(const char *text, int *port) {
     if (!text) return TUTTI_OK;
     char *end;
@@ -97,8 +100,8 @@ static tutti_status read_port(const char *text, int *port) {
     return TUTTI_OK;
 }
 
-/* Slurm does not say: the first host of the step and, unless MASTER_PORT is set, a port that
- * differs from job to job. */
+/* Chooses the address for Slurm, which sets none: the first host of the step and, unless
+ * MASTER_PORT is set, a port that depends on the job id. */
 static tutti_status slurm_place(const tti_environment *env, char *host, size_t n_bytes, int *port) {
     const char *list = look_twice(env, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
     const char *job = tti_env_look(env, "SLURM_JOB_ID");
@@ -136,8 +139,8 @@ static tutti_status fail_token(const char *path, const char *why) {
     return tti_fail(TUTTI_E_CONFIG, "launch: TUTTI_TOKEN_FILE=%.200s: %s", path, why);
 }
 
-/* Reads one line of a file that only the owner can read; never blocks, as a pipe without a writer
- * would. */
+/* Reads one line of a file that only the owner can read.  Does not block on a pipe without a
+ * writer. */
 static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -154,7 +157,7 @@ static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     return fail_token(path, "the first line must have 16 characters or more");
 }
 
-/* The token that the user gave; "" if none. */
+/* Finds the token that the user has set; "" if none. */
 static tutti_status find_token(const tti_environment *env, tti_rendezvous *out) {
     const char *path = tti_env_look(env, "TUTTI_TOKEN_FILE"),
                *token = tti_env_look(env, "TUTTI_TOKEN");
@@ -176,16 +179,16 @@ static tutti_status fail_no_token(const char *host, int port) {
         host, port);
 }
 
-/* ---- the whole ---- */
+/* ---- choice ---- */
 
 static bool is_loopback(const char *host) {
     return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
            strcmp(host, "::1") == 0;
 }
 
-/* Identifies the job and its start: a process of an earlier start must not join this one.  Starts
- * of torchrun differ in MASTER_PORT, which each of them chooses anew.  Its restart count belongs to
- * one agent, and the agent that replaces a lost host begins at 0. */
+/* Writes a text that identifies the job and its start, so that a process of an earlier start cannot
+ * join this one.  Starts of torchrun differ in MASTER_PORT, which is chosen for each start.  Its
+ * restart count cannot be used, because an agent that replaces a lost host begins at 0. */
 static void name_job(const tti_environment *env, tti_rendezvous *out) {
     const char *run = tti_env_look(env, "TORCHELASTIC_RUN_ID");
     const char *restart = run ? tti_env_look(env, "MASTER_PORT")

@@ -1,7 +1,8 @@
-/* spawn.c - posix_spawn with an environment per rank.
+/* spawn.c - starts workers with posix_spawn and an environment per rank.
  *
- * Never use a bare fork: the child of a threaded process that continues without exec may hang in
- * any lock (libgomp's pool does). posix_spawn also reports a missing program as an error here. */
+ * A bare fork must not be used: the child of a threaded process that continues without exec may
+ * hang in any lock (libgomp's pool does). posix_spawn also reports a missing program as an
+ * error. */
 #include "launch/spawn.h"
 
 #include <errno.h>
@@ -25,14 +26,14 @@ typedef struct environment {
     size_t n;
 } environment;
 
-/* Puts NAME=value in place of a former NAME, or at the end. */
+/* Sets NAME=value, in place of an existing NAME or at the end. */
 static void set_number(environment *env, const char *name, int value) {
     size_t n_bytes = strlen(name), i = 0;
     while (i < env->n &&
            (strncmp(env->list[i], name, n_bytes) != 0 || env->list[i][n_bytes] != '='))
         i++;
     char *text = tti_arena_printf(&env->arena, "%s=%d", name, value);
-    if (!text) return; /* the arena remembers */
+    if (!text) return; /* the arena records the failure */
     env->list[i] = text;
     if (i == env->n) env->n++;
     env->list[env->n] = NULL;
@@ -65,7 +66,7 @@ static int add_files(const tti_spawn_desc *desc, posix_spawn_file_actions_t *fil
     int e = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
     if (!e) e = posix_spawn_file_actions_adddup2(files, desc->out_fd, 1);
     if (!e) e = posix_spawn_file_actions_adddup2(files, desc->err_fd, 2);
-    /* dup2 onto itself lifts close-on-exec in the child only (POSIX 2024, glibc 2.29). */
+    /* dup2 to the same number clears close-on-exec in the child only (POSIX 2024, glibc 2.29). */
     for (int i = 0; i < desc->n_fds && !e; i++)
         e = posix_spawn_file_actions_adddup2(files, desc->fds[i].fd, desc->fds[i].fd);
     return e;

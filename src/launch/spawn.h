@@ -7,8 +7,8 @@
 
 #include "tutti/status.h"
 
-/* A descriptor that the worker inherits under the same number, given in the environment variable
- * name. */
+/* A descriptor that the worker inherits with the same number, which the environment variable `name`
+ * contains. */
 typedef struct tti_spawn_fd {
     const char *name;
     int fd;
@@ -16,20 +16,20 @@ typedef struct tti_spawn_fd {
 
 typedef struct tti_spawn_desc {
     char *const *argv;                   /* NULL-terminated; argv[0] is looked up in PATH */
-    int rank, n_ranks;                   /* on this host */
-    const struct tti_host_offset *place; /* of a run on several hosts; NULL: one host */
-    int restart;                         /* how many times the workers were started before */
-    int joins;               /* TUTTI_JOINS: its slot + 1, if it joins workers that train; 0 */
-    int out_fd, err_fd;      /* become 1 and 2 */
+    int rank, n_ranks;                   /* n_ranks: workers on this host */
+    const struct tti_host_offset *place; /* set for a run on several hosts; NULL: one host */
+    int restart;                         /* number of earlier starts of the workers */
+    int joins;               /* TUTTI_JOINS: its slot + 1 if it joins a running group; else 0 */
+    int out_fd, err_fd;      /* become descriptors 1 and 2 */
     const tti_spawn_fd *fds; /* close-on-exec is lifted for this worker only */
     int n_fds;
-    const sigset_t *signal_mask; /* of the worker */
+    const sigset_t *signal_mask; /* signal mask of the worker */
 } tti_spawn_desc;
 
 /* Starts argv in its own process group, with /dev/null as input and the environment of this process
  * with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, TUTTI_SUPERVISOR_PID, TUTTI_RESTART_COUNT
  * and the descriptors' variables; OMP_NUM_THREADS is this worker's share of the cores unless the
- * user has set it.  TUTTI_E_IO: the program cannot be run; the text says why. */
+ * user has set it.  TUTTI_E_IO: the program cannot be run; the message gives the reason. */
 TUTTI_NODISCARD tutti_status tti_spawn(const tti_spawn_desc *desc, pid_t *out);
 
 #endif /* TTI_LAUNCH_SPAWN_H */

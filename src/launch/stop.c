@@ -1,10 +1,10 @@
-/* stop.c - the stop flag, set by a signal handler that does nothing else.
+/* stop.c - the stop flag, which a minimal signal handler sets.
  *
  * The handler must not run on a thread that computes: oneDNN's AVX matrix product moves the stack
- * pointer to the start of a heap block while it works, so the kernel would write the signal frame
- * over the heap block in front of it.  Therefore every training thread blocks the signals, and one
- * dedicated thread receives them.  The handler touches only lock-free atomics and calls only
- * clock_gettime() and _exit(), which are async-signal-safe. */
+ * pointer to the start of a heap block, so the kernel would write the signal frame over the heap
+ * block before it.  Therefore every training thread blocks the signals, and one dedicated thread
+ * receives them.  The handler touches only lock-free atomics and calls only clock_gettime() and
+ * _exit(), which are async-signal-safe. */
 #include "launch/stop.h"
 
 #include <errno.h>
@@ -43,7 +43,8 @@ static bool is_ignored(int sig) {
 
 /* ---- the thread that takes the signals ---- */
 
-/* This thread blocks every other signal: those are for the program's own threads. */
+/* The thread that receives the signals.  It blocks all other signals, which belong to the program's
+ * threads. */
 static void *handle_signals(void *arg) {
     tti_stop *stop = arg;
     uint64_t n;
@@ -64,7 +65,7 @@ tutti_status tti_stop_shield(tti_stop *stop) {
         close(stop->end_fd);
         return tti_fail(TUTTI_E_NOMEM, "stop: cannot start a thread: %s", strerror(error));
     }
-    /* A blocked signal stays pending even if it is ignored, so ignored ones are not blocked. */
+    /* A blocked signal stays pending even if it is ignored, so ignored signals are not blocked. */
     sigset_t blocked;
     sigemptyset(&blocked);
     for (size_t i = 0; i < TTI_COUNT(asked); i++)
@@ -75,7 +76,7 @@ tutti_status tti_stop_shield(tti_stop *stop) {
 
 /* ---- the handlers ---- */
 
-/* Restart, so that no read or wait of the program's own threads sees EINTR. */
+/* Uses SA_RESTART, so that no read or wait of the program's threads fails with EINTR. */
 static int take_over(int sig, struct sigaction *old) {
     struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&act.sa_mask);
@@ -100,7 +101,8 @@ tutti_status tti_stop_install(tti_stop *stop) {
     return tti_fail(TUTTI_E_INTERNAL, "stop: sigaction: %s", strerror(errno));
 }
 
-/* A signal that this thread sent to itself, with raise(), is pending for it alone: 0, or which. */
+/* Takes a signal that this thread has sent to itself with raise(), which is pending for this thread
+ * only.  Returns 0 if there is none. */
 static int take_own_signal(void) {
     sigset_t pending, ours;
     bool any = false;
@@ -117,7 +119,8 @@ static int take_own_signal(void) {
 
 void tti_stop_remove(const tti_stop *stop) {
     if (stop->installed) {
-        while (take_own_signal()) continue; /* it asked for a stop, and must not kill now */
+        while (take_own_signal())
+            continue; /* it has requested the stop already, and must not kill the process now */
         sigaction(SIGINT, &stop->old_int, NULL);
         sigaction(SIGTERM, &stop->old_term, NULL);
         sigaction(SIGHUP, &stop->old_hup, NULL);

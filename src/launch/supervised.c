@@ -22,7 +22,7 @@
 #include "base/thread.h"
 #include "tutti/launch.h"
 
-/* The number in a variable, -1 if there is none. */
+/* Returns the number in an environment variable, -1 if there is none. */
 static int number_of(const char *name) {
     const char *text = getenv(name);
     char *end;
@@ -32,8 +32,8 @@ static int number_of(const char *name) {
     return errno || *end || n < 0 || n > INT_MAX ? -1 : (int)n;
 }
 
-/* -1 unless the variable names a socket that our supervisor made: variables are inherited further
- * than descriptors, and the number may be anything by now. */
+/* Returns the control socket; -1 unless the variable names a socket that the supervisor created.
+ * Variables are inherited further than descriptors, so the number may refer to another file now. */
 static int control_fd(void) {
     int fd = number_of("TUTTI_CONTROL_FD"), pid = number_of("TUTTI_SUPERVISOR_PID");
     struct ucred maker;
@@ -42,14 +42,14 @@ static int control_fd(void) {
     return maker.pid == pid ? fd : -1;
 }
 
-/* Waits t_ms (-1: forever) for the supervisor to go; the events seen, 0: none. */
+/* Waits t_ms (-1: no limit) for the end of the supervisor; returns the poll events, 0: none. */
 static int wait_for_end(int fd, int t_ms) {
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     return poll(&p, 1, t_ms) == 1 ? p.revents : 0;
 }
 
-/* The one unbounded wait of this room: it ends with the process.  A descriptor that the program
- * closed (POLLNVAL) says nothing about the supervisor. */
+/* The only wait without a limit in this folder; it ends with the process.  If the program has
+ * closed the descriptor (POLLNVAL), the supervisor may still be alive. */
 static void *watch(void *arg) {
     int fd = (int)(intptr_t)arg, events;
     while ((events = wait_for_end(fd, -1)) == 0) continue;
@@ -57,7 +57,7 @@ static void *watch(void *arg) {
     return NULL;
 }
 
-/* The stack need not be large. */
+/* Starts the watching thread, with a small stack. */
 static int start_watch(int fd) {
     pthread_attr_t attr;
     pthread_t thread;
@@ -70,7 +70,8 @@ static int start_watch(int fd) {
     return e;
 }
 
-/* The supervisor may have died before the prctl; then the socket has ended. */
+/* Ties this process to its parent.  If the supervisor died before the prctl, the socket has
+ * ended. */
 static tutti_status tie(int fd) {
     if (number_of("TUTTI_SUPERVISOR_PID") == (int)getppid()) prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (wait_for_end(fd, 0) == 0) return TUTTI_OK;
@@ -80,7 +81,7 @@ static tutti_status tie(int fd) {
 tutti_status tti_worker_init(void) {
     int fd = control_fd();
     if (fd < 0) return TUTTI_OK;
-    fcntl(fd, F_SETFD, FD_CLOEXEC); /* not for the children of this worker */
+    fcntl(fd, F_SETFD, FD_CLOEXEC); /* children of this worker must not inherit it */
     TTI_TRY(tie(fd));
     int e = start_watch(fd);
     if (e) return tti_fail(TUTTI_E_INTERNAL, "worker: cannot start a thread: %s", strerror(e));
@@ -124,7 +125,7 @@ bool tti_worker_joins(void) { return number_of("TUTTI_JOINS") > 0; }
 
 int tti_worker_slot(int rank) { return tti_worker_joins() ? number_of("TUTTI_JOINS") - 1 : rank; }
 
-/* The descriptor that came with a message; -1: none. */
+/* Returns the descriptor that was sent with a message; -1: none. */
 static int passed_fd(struct msghdr *m) {
     int fd = -1;
     struct cmsghdr *c = CMSG_FIRSTHDR(m);
@@ -178,7 +179,7 @@ tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out) {
 bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }
 
 bool tti_launcher_restarted(void) {
-    bool in_step = number_of("SLURM_STEP_ID") >= 0; /* started by srun, not next to it */
+    bool in_step = number_of("SLURM_STEP_ID") >= 0; /* started by srun, not by the batch script */
     return number_of("TORCHELASTIC_RESTART_COUNT") > 0 ||
            (in_step && number_of("SLURM_RESTART_COUNT") > 0);
 }

@@ -1,7 +1,7 @@
-/* supervised.h - the worker's side of the supervisor: no orphans, and progress reports.
+/* supervised.h - the worker's side of the supervisor: prevents orphans and reports progress.
  *
- * TUTTI_CONTROL_FD is one end of a socket pair; the supervisor holds the other end, so the death of
- * the supervisor is an end of file here. */
+ * TUTTI_CONTROL_FD is one end of a socket pair.  The supervisor holds the other end, so its death
+ * appears here as end of file. */
 #ifndef TTI_LAUNCH_SUPERVISED_H
 #define TTI_LAUNCH_SUPERVISED_H
 
@@ -17,7 +17,7 @@ typedef struct tti_control_message {
     uint64_t magic; /* TTI_CONTROL_MAGIC, .._NEEDED, .._FAILED, .._EXCLUDED, .._READY, .._TRAINS */
     uint64_t step;  /* steps committed so far; NEEDED: number of needed workers; FAILED: the step of
                        the failure */
-    char words[TTI_WORDS_BYTES]; /* FAILED, EXCLUDED: why, cut to this; else "" */
+    char words[TTI_WORDS_BYTES]; /* FAILED, EXCLUDED: the reason, truncated; else "" */
 } tti_control_message;
 
 #define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431)    /* "TUTTICT1" */
@@ -34,65 +34,65 @@ typedef struct tti_epoch_message {
     int32_t rank, n_ranks;       /* n_ranks 0: the run ends, and there is no descriptor */
     int32_t local_rank, n_local; /* among the members of this host */
     int32_t place, reserved;     /* place: selects the device, and stays the same for a member */
-    uint64_t number;             /* on several hosts: of the epoch, 1 for the first .. */
-    char address[320], job[128], token[256]; /* .. and for tutti_comm_desc; else "" */
+    uint64_t number;             /* on several hosts: number of the epoch, from 1 */
+    char address[320], job[128], token[256]; /* on several hosts: for tutti_comm_desc; else "" */
 } tti_epoch_message;
 
 /* A worker's place among the members of an epoch, the time between two changes of membership. */
 typedef struct tti_epoch {
     int rank, n_ranks;
-    int group_fd; /* for tutti_comm_group_open, which takes it over; on several hosts the epoch is
-                     over when it hangs up, and the caller closes it */
+    int group_fd; /* for tutti_comm_group_open, which takes ownership; on several hosts a pipe that
+                     hangs up when the epoch is over, closed by the caller */
     int local_rank, n_local;
     int place;       /* selects the device; the same in all epochs of a worker */
-    uint64_t number; /* on several hosts, as in the message: .. */
+    uint64_t number; /* on several hosts, with the next fields: as in tti_epoch_message */
     char address[320], job[128], token[256];
 } tti_epoch;
 
-/* Ties this process to its supervisor: when that dies, this is killed.  Once, from the main thread,
- * before other threads start.  A process without a supervisor gets TUTTI_OK and nothing happens.
- * TUTTI_E_PEER: the supervisor is dead already, so this process should end. */
+/* Ties this process to its supervisor: it is killed when the supervisor dies.  Call it once, from
+ * the main thread, before other threads start.  No-op without a supervisor.  TUTTI_E_PEER: the
+ * supervisor is already dead, so this process should exit. */
 TUTTI_NODISCARD tutti_status tti_worker_init(void);
 
-/* Tells the supervisor that a step is safe in a checkpoint: a restart after it is not a crash loop.
- * Never waits; without a supervisor nothing happens. */
+/* Reports to the supervisor that a step is saved in a checkpoint, so that a restart after it does
+ * not count as a crash loop.  Never blocks; no-op without a supervisor. */
 void tti_worker_report_step(uint64_t step);
 
-/* Tells the supervisor that from now on the others continue without a worker that a signal ends or
- * stops, unless it is one of the first n_needed.  Likewise. */
+/* Reports to the supervisor that from now on the other workers continue if a signal ends or stops a
+ * worker, unless it is one of the first n_needed.  Never blocks; no-op without a supervisor. */
 void tti_worker_report_needed(int n_needed);
 
-/* Reports to the supervisor at which step, and why, this worker is about to fail: if the next start
- * fails at the same step for the same reason, further starts would as well.  Does nothing without a
+/* Reports the step and the reason of a failure before this worker ends.  If the next start fails at
+ * the same step for the same reason, the workers are not restarted again.  No-op without a
  * supervisor. */
 void tti_worker_report_failure(uint64_t step, const char *text);
 
-/* Reports that this worker computes wrongly in an elastic run: it ends itself by a signal, and is
- * not started again. */
+/* Reports that this worker of an elastic run computes wrong results: it ends itself by a signal,
+ * and is not restarted. */
 void tti_worker_report_excluded(uint64_t step, const char *text);
 
-/* Reports that this worker of an elastic run has loaded what it needs and trains, until it reports
- * that it is ready for the next epoch. */
+/* Reports that this worker of an elastic run has loaded data and kernels and trains, until it
+ * reports that it is ready for the next epoch.  Never blocks; no-op without a supervisor. */
 void tti_worker_report_training(void);
 
 /* For a worker of an elastic run that has left its group: reports that it is ready for the next
- * epoch and waits up to timeout_ms (-1: forever) for the supervisor, which waits for all members.
- * TUTTI_E_PEER: the run ends; TUTTI_E_TIMEOUT: no answer. */
+ * epoch, and waits up to timeout_ms (-1: no limit) for the supervisor, which waits for all members.
+ * TUTTI_E_PEER: the run ends.  TUTTI_E_TIMEOUT: no answer. */
 TUTTI_NODISCARD tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out);
 
-/* The descriptor that a variable of our supervisor names; -1: there is none. */
+/* Returns the descriptor in an environment variable of Tutti's supervisor; -1: none. */
 int tti_worker_fd(const char *name);
 
-/* True if this worker was started to join others in a later epoch; its slot among all workers of
- * the supervisor, else its rank. */
+/* tti_worker_joins: true if this worker was started to join others in a later epoch.
+ * tti_worker_slot: its slot among all workers of the supervisor if it joins, else rank. */
 bool tti_worker_joins(void);
 int tti_worker_slot(int rank);
 
 /* True if the supervisor has started the workers before, so that this one must resume. */
 bool tti_worker_restarted(void);
 
-/* True if torchrun, or Slurm that has put the job into its queue again, says that it has started
- * this rank before.  Other ranks of the same start may not hear of it. */
+/* True if torchrun, or Slurm after requeueing the job, reports that it has started this rank
+ * before.  Other ranks of the same start may get no such report. */
 bool tti_launcher_restarted(void);
 
 #endif /* TTI_LAUNCH_SUPERVISED_H */

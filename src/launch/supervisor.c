@@ -1,10 +1,11 @@
-/* supervisor.c - one event loop over everything that can happen to workers.
+/* supervisor.c - one event loop for all events of workers.
  *
- * Deaths arrive by pidfd and SIGCHLD, stops by SIGCHLD, output by pipes, the user by signalfd: all
- * through one poll, so nothing is sampled and nothing blocks.  Each step of shutting down has its
- * own time (failed_ns + a constant), so no state machine is needed.  A worker leads a process
- * group.  Signals go to the group, including the children of a shell in it.  The group of a dead
- * leader is killed before the leader is reaped, while its process id cannot be reused. */
+ * Deaths are reported by pidfd and SIGCHLD, stops by SIGCHLD, output by pipes, and the user's
+ * signals by signalfd.  All use one poll, so nothing is sampled and nothing blocks.  Each step of a
+ * shutdown has its own time (failed_ns + a constant), so no state machine is needed.  Each worker
+ * leads a process group.  Signals go to the group, including the children of a shell in it.  The
+ * group of a dead leader is killed before the leader is reaped, while its process id cannot be
+ * reused. */
 #include "launch/supervisor.h"
 
 #include <errno.h>
@@ -35,12 +36,13 @@ enum {
     MAX_WORKERS = 4096,
     DEFAULT_GRACE_MS = 1000,
     OOM_EVERY_MS = 5000,
-    WANTED_EVERY_MS = 50, /* in elastic runs: looks for what a user asks for */
-    LOOK_EVERY_MS = 1000, /* in case a SIGCHLD went to another thread */
-    DOUBLE_MS = 100,      /* two signals within this time are one */
+    WANTED_EVERY_MS = 50, /* in elastic runs: interval of checks for requests of a user */
+    LOOK_EVERY_MS = 1000, /* interval of checks in case a SIGCHLD went to another thread */
+    DOUBLE_MS = 100,      /* two signals within this time count as one */
     DRAIN_MS = 2000,
     DEFAULT_GIVE_UP_MS = 10000,
-    DEFAULT_STOPPED_MS = 500, /* a worker that stays stopped for longer does not resume by itself */
+    DEFAULT_STOPPED_MS =
+        500, /* a worker that is stopped for longer is assumed not to resume by itself */
     STOP_LOOK_MS = 50
 };
 
@@ -67,7 +69,7 @@ static void forward(tti_supervisor *s, int sig) {
     signal_all(s, sig);
 }
 
-/* ---- what workers say ---- */
+/* ---- messages of workers ---- */
 
 void tti_supervisor_close(int *fd) {
     if (*fd >= 0) close(*fd);
@@ -79,7 +81,8 @@ static void note_words(tti_supervised *w, const tti_control_message *m) {
     memcpy(w->reported.words, m->words, sizeof m->words - 1);
 }
 
-/* One that was a member is first ready when it leaves a group: that says nothing of its start. */
+/* Records the first time that a worker is ready.  A former member is first ready when it leaves a
+ * group, which does not measure its loading time. */
 static void note_ready(tti_supervised *w) {
     if (w->ready_ns == 0) w->ready_ns = w->joins ? tti_now_ns() : w->started_ns;
     w->is_ready = true;
@@ -113,15 +116,17 @@ static void read_controls(tti_supervisor *s) {
     for (int r = 0; r < s->n_slots; r++) read_control(s, &s->workers[r]);
 }
 
-/* Reads pending messages first: the worker may have sent one just before it ended. */
+/* True if the run needs the worker.  Reads pending messages first, because the worker may have sent
+ * one just before it ended. */
 static bool is_needed(tti_supervisor *s, int rank) {
     if (rank < s->n_needed && s->failed_ns == INT64_MAX) read_controls(s);
     return rank < s->n_needed;
 }
 
-/* ---- what happened to a worker ---- */
+/* ---- events of a worker ---- */
 
-/* A worker failed: on the first failure notifies the other workers, then gives them time to end. */
+/* Records a failure.  On the first failure notifies the other workers and gives them time to
+ * end. */
 static void note_cause(tti_supervisor *s, int rank, const siginfo_t *info, tti_severity severity) {
     bool first = s->failed_ns == INT64_MAX;
     bool better =
@@ -155,7 +160,7 @@ void tti_supervisor_fail(tti_supervisor *s, const char *text) {
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, -1, text);
 }
 
-/* The other workers continue without this one; its failure is reported once. */
+/* Records that the other workers continue without this one, and reports its failure once. */
 static void note_leave(tti_supervisor *s, int rank, const siginfo_t *info) {
     tti_supervisor_report end = {0};
     if (s->workers[rank].is_left) return;
@@ -164,7 +169,7 @@ static void note_leave(tti_supervisor *s, int rank, const siginfo_t *info) {
     if (s->desc->on_leave) s->desc->on_leave(s->desc->user, end.text);
 }
 
-/* True if the worker ended by a signal that we sent. */
+/* True if a signal of the supervisor ended the worker. */
 static bool we_did_it(const tti_supervisor *s, const siginfo_t *info) {
     if (info->si_code == CLD_EXITED || info->si_code == CLD_STOPPED) return false;
     int sig = info->si_status;
@@ -172,8 +177,8 @@ static bool we_did_it(const tti_supervisor *s, const siginfo_t *info) {
            (sig == s->forwarded && sig != 0);
 }
 
-/* A worker that had not yet received the stop signal will never reach the other workers, so these
- * must not wait for it in the communicator until the timeout. */
+/* Handles a worker that the stop signal ended before it connected: breaks the communicator, so that
+ * the others do not wait for it until the timeout. */
 static void leave_without(tti_supervisor *s, int rank, const siginfo_t *info) {
     char text[128];
     if (s->was_left) return;
@@ -195,11 +200,11 @@ static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
         note_leave(s, rank, info);
         return;
     }
-    /* A worker that fails before it is a member harms no other. */
+    /* A worker that fails before it is a member does not affect the others. */
     bool is_lost = severity == TTI_KILLED || tti_cause_is_device(info) ||
                    (severity >= TTI_VICTIM && s->workers[rank].joins);
     if (is_lost && tti_members_may_lose(s, rank)) {
-        read_control(s, &s->workers[rank]); /* it may say why */
+        read_control(s, &s->workers[rank]); /* it may have reported the reason */
         tti_members_lose(s, rank, info);
         return;
     }
@@ -208,11 +213,12 @@ static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
     s->report.stopped_by_user = true;
     if (s->stop_exit_code == 0) s->stop_exit_code = code;
     s->is_done = true;
-    forward(s, SIGTERM); /* the others stop too */
+    forward(s, SIGTERM); /* stop the others too */
     if (by_us) leave_without(s, rank, info);
 }
 
-/* The zombie leader keeps the number of its group until it is reaped, after the kill. */
+/* Kills the group, then reaps its leader: the zombie reserves the number of the group until
+ * then. */
 static void reap(tti_supervisor *s, int rank, const siginfo_t *info) {
     tti_supervised *w = &s->workers[rank];
     siginfo_t ignored;
@@ -225,7 +231,8 @@ static void reap(tti_supervisor *s, int rank, const siginfo_t *info) {
     if (s->desc->on_gone) s->desc->on_gone(s->desc->user, rank);
 }
 
-/* All processes of a job may be stopped for a while and go on in any order, this one too. */
+/* Records a stop.  It is no failure yet, because all processes of a job, including this one, may be
+ * stopped for a while and continue in any order. */
 static void note_stop(tti_supervisor *s, int rank, const siginfo_t *info) {
     tti_supervised *w = &s->workers[rank];
     if (s->desc->resume_stopped) {
@@ -238,8 +245,7 @@ static void note_stop(tti_supervisor *s, int rank, const siginfo_t *info) {
     w->stopped_ns = 0;
 }
 
-/* Kills a worker that stays stopped: it holds on to its current work and cannot do anything else.
- */
+/* Kills a worker that stays stopped, because it holds its current work. */
 static void look_at_stopped(tti_supervisor *s, int rank) {
     tti_supervised *w = &s->workers[rank];
     if (!w->alive || !w->is_stopped) return;
@@ -249,7 +255,7 @@ static void look_at_stopped(tti_supervisor *s, int rank) {
     w->is_stopped = false;
     if (!is_needed(s, rank))
         note_leave(s, rank, &w->stop);
-    else if (!tti_members_may_lose(s, rank)) /* else its death is noticed like any other */
+    else if (!tti_members_may_lose(s, rank)) /* otherwise its death is handled like any other */
         note_cause(s, rank, &w->stop, TTI_KILLED);
     tti_supervisor_signal(w, SIGKILL);
 }
@@ -262,7 +268,7 @@ static void look_at(tti_supervisor *s, int rank) {
     if (TTI_FAULT_AT("supervisor.unkillable", rank, -1)) return;
     int failed = waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT);
     if (failed &&
-        errno == ECHILD) { /* another part of the program waited for it: the exit code is lost */
+        errno == ECHILD) { /* another part of the program has reaped it, so the exit code is lost */
         info = (siginfo_t){.si_code = CLD_EXITED};
         info.si_pid = w->pid;
         info.si_status = 1;
@@ -290,7 +296,7 @@ static void note_user(tti_supervisor *s, int sig) {
     s->report.stopped_by_user = true;
     if (s->stop_ns == INT64_MAX) {
         int sent = sig == SIGHUP ? SIGTERM : sig;
-        /* No worker of this host ends with the code of a run that was stopped. */
+        /* Without members, no worker of this host would return the code of a stopped run. */
         bool is_idle = s->desc->hosts && s->host.epoch > 0 && tti_members_count(s) == 0;
         if (is_idle && !s->is_done && s->stop_exit_code == 0) s->stop_exit_code = 128 + sent;
         s->stop_ns = now_ns;
@@ -317,7 +323,7 @@ static bool read_signals(tti_supervisor *s) {
 
 /* ---- start ---- */
 
-/* The control socket's two ends; the worker's one is inherited by number. */
+/* Starts a worker with one end of the control socket, which it inherits by number. */
 static tutti_status start_worker(tti_supervisor *s, int rank, tti_spawn_desc *spawn,
                                  tti_spawn_fd *fds) {
     tti_supervised *w = &s->workers[rank];
@@ -329,7 +335,8 @@ static tutti_status start_worker(tti_supervisor *s, int rank, tti_spawn_desc *sp
     tutti_status st = tti_relay_open(s->relay, rank, out);
     if (st == TUTTI_OK) {
         fds[0] = (tti_spawn_fd){"TUTTI_CONTROL_FD", ends[1]};
-        spawn->rank = TTI_MIN(rank, spawn->n_ranks - 1); /* those that join get another one */
+        spawn->rank =
+            TTI_MIN(rank, spawn->n_ranks - 1); /* joining workers get another rank later */
         spawn->out_fd = out[TTI_STDOUT];
         spawn->err_fd = out[TTI_STDERR] >= 0 ? out[TTI_STDERR] : s->desc->err_fd;
         st = tti_spawn(spawn, &w->pid);
@@ -369,7 +376,8 @@ static tutti_status start_workers(tti_supervisor *s, const sigset_t *worker_mask
     int n = desc->n_workers, n_spares = desc->min_workers > 0 ? desc->n_spares : 0;
     tutti_status st = TUTTI_OK;
     s->worker_mask = worker_mask;
-    s->changes = desc->hosts != NULL; /* the first epoch begins when all hosts are ready */
+    s->changes =
+        desc->hosts != NULL; /* on several hosts the first epoch begins when all hosts are ready */
     s->changes_ns = INT64_MAX;
     TTI_TRY(tti_host_members_begin(s));
     for (int r = 0; r < n + n_spares && st == TUTTI_OK; r++) {
@@ -412,7 +420,8 @@ static void wind_down(tti_supervisor *s) {
     if (since_ns >= s->grace_ns) kill_all(s);
 }
 
-/* The kernel ends no process that is in a frozen cgroup or waits for a device (state D). */
+/* Abandons workers that SIGKILL did not end, because they are in a frozen cgroup or wait for a
+ * device (state D). */
 static void give_up(tti_supervisor *s) {
     if (!s->kill_sent || tti_now_ns() - s->kill_ns < s->give_up_ns) return;
     look_at_all(s);
@@ -434,7 +443,7 @@ static void give_up(tti_supervisor *s) {
     if (s->report.gone_ns == 0) s->report.gone_ns = tti_now_ns();
 }
 
-/* Waits for something; true if a worker may have died. */
+/* Waits for an event; true if a worker may have died. */
 static bool wait_for_event(tti_supervisor *s) {
     int n = 0, n_pidfds = 0;
     s->fds[n++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
@@ -453,8 +462,9 @@ static bool wait_for_event(tti_supervisor *s) {
     return ended;
 }
 
-/* A victim counts as a worker's killer for some seconds only: in a run of days other processes of
- * the machine may run out of memory long before a user kills a worker. */
+/* Keeps recent counts of OOM kills, so that only a kill in the last seconds explains the death
+ * of a worker: in a run of days other processes may run out of memory long before a user kills a
+ * worker. */
 static void count_oom_kills(tti_supervisor *s) {
     if (tti_now_ns() - s->oom_ns < OOM_EVERY_MS * TTI_NS_PER_MS) return;
     s->oom_kills[0] = s->oom_kills[1];
@@ -490,7 +500,8 @@ static void run_to_the_end(tti_supervisor *s) {
     tti_relay_finish(s->relay, DRAIN_MS);
 }
 
-/* A worker that timed out is not the cause: its own message names the worker it waited for. */
+/* A worker that timed out is not the cause: reports its own message, which names the worker that it
+ * waited for. */
 static void name_awaited_rank(tti_supervisor_report *report) {
     char rest[160] = "";
     if (report->worker_code != tutti_status_exit_code(TUTTI_E_TIMEOUT) || !report->reported.any)
@@ -505,11 +516,10 @@ static void finish_report(tti_supervisor *s) {
     if (s->report.rank >= 0) s->report.reported = s->workers[s->report.rank].reported;
     name_awaited_rank(&s->report);
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
-    /* No worker failed by itself: one that could not stop in an orderly way took the others with
-     * it. */
+    /* No worker failed by itself: one that could not stop in order ended the others. */
     else if (s->severity == TTI_VICTIM && s->stop_ns != INT64_MAX)
         s->report.exit_code = 128 + s->forwarded;
-    /* A worker that heard of a Ctrl-C from its peers first believes in a SIGTERM. */
+    /* A worker that got the stop from its peers before its own SIGINT exits as after a SIGTERM. */
     if (s->report.exit_code == 128 + SIGTERM && s->stop_ns != INT64_MAX)
         s->report.exit_code = 128 + s->forwarded;
     if (s->user_kill) s->report.exit_code = 128 + s->user_kill;

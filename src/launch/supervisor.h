@@ -1,34 +1,34 @@
-/* supervisor.h - starts N worker processes, watches them, and ends them all when one fails.
+/* supervisor.h - starts N worker processes, watches them, and ends all of them when one fails.
  *
- * Guarantees: a death or a stop (SIGSTOP) is noticed at once, without polling intervals; the first
- * cause is reported, not its victims; after a failure no worker is alive after grace_ms; when the
- * supervisor itself is killed, workers that called tti_worker_init die with it.
+ * Guarantees: it detects a death or a stop (SIGSTOP) at once, without polling; it reports the first
+ * cause, not its victims; no worker is alive grace_ms after a failure; if the supervisor itself is
+ * killed, workers that called tti_worker_init die with it.
  *
  * A worker that stays stopped for half a second is a failure; a shorter stop is not.  A worker that
- * SIGKILL does not end is abandoned after give_up_ms, and named.
+ * SIGKILL does not end is abandoned after give_up_ms, and named in the report.
  *
- * After a failure, at time 0 on_failure is called (it breaks the communicator, so that workers can
- * report what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
- * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.  A
- * worker that is ended or stopped by a signal is not a failure if rank 0 has reported that the
- * others continue without it (tti_worker_report_needed): on_leave is called, and a stopped one is
- * killed, since it holds on to its current work.
+ * After a failure, on_failure is called at once.  It breaks the communicator, so that workers can
+ * report their progress and exit.  After grace_ms/4 the remaining workers get SIGTERM, after
+ * grace_ms SIGKILL.  A worker that exits with 5, peer lost, is a victim: a better cause within
+ * grace_ms replaces it.  A worker that a signal ends or stops is not a failure if rank 0 has
+ * reported that the others continue without it (tti_worker_report_needed).  Then on_leave is
+ * called, and a stopped worker is killed, because it holds its current work.
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
- * a second one, at least 100 ms later, kills at once; signals that were ignored before (nohup) stay
- * ignored.  A worker that leaves with 75, 130 or 143 stops in an orderly way, and the others are
+ * a second one, at least 100 ms later, kills at once.  Signals that were ignored before (nohup)
+ * stay ignored.  A worker that exits with 75, 130 or 143 has stopped in order, and the others are
  * asked to stop too.  If the signal ends a worker before it has installed its handler, on_failure
- * is called for it, and workers that leave as its victims count as stopped in an orderly way.
+ * is called for it, and workers that exit as its victims count as stopped in order.
  *
  * Elastic runs (min_workers > 0): if a signal ends or stops a worker and at least min_workers are
- * left, membership changes: on_failure breaks the communicator, the others report that they are
- * ready (tti_worker_next_epoch), and get the group that new_group makes and their ranks in it.  The
- * dead worker is started again after a pause that doubles, up to n_respawns times in all; once it
- * is ready, membership changes again.  Ranks follow seniority, so that rank 0 changes only if its
- * worker dies.  A worker that is ready and finds all places taken waits as a spare, and takes the
- * place of the next member that is lost.
+ * left, membership changes. on_failure breaks the communicator, the others report that they are
+ * ready (tti_worker_next_epoch), and get their ranks in a new group from new_group.  The dead
+ * worker is restarted after a pause that doubles, up to n_respawns times in total; once it is
+ * ready, membership changes again.  Ranks are assigned by seniority, so rank 0 changes only if its
+ * worker dies.  A worker that is ready when all places are taken waits as a spare, and takes the
+ * place of the next lost member.
  *
- * SIGUSR1 asks for one worker more, SIGUSR2 for one less, within the limits.
+ * SIGUSR1 adds one worker, SIGUSR2 removes one, within the limits.
  *
  * Exit codes: 0 success; the code of the worker that failed first; 5 if it was killed by a signal
  * or stopped; 128+n after a second signal n or when workers ended by the signal n that was
@@ -45,9 +45,9 @@
 #include "launch/supervised.h"
 
 typedef struct tti_supervisor_desc {
-    int n_workers;     /* at the start, 1 .. 4096 */
+    int n_workers;     /* workers at the start, 1 .. 4096 */
     char *const *argv; /* NULL-terminated */
-    int restart;       /* passed to the workers */
+    int restart;       /* number of earlier starts, passed to the workers */
     int grace_ms;      /* 0: 1000 */
     int give_up_ms;    /* after SIGKILL, for a worker that the kernel does not end; 0: 10000 */
     int stopped_ms;    /* after this time a stopped worker has failed; 0: 500 */
@@ -55,39 +55,42 @@ typedef struct tti_supervisor_desc {
     const char *log_dir;     /* NULL: no logs */
     const tti_spawn_fd *fds; /* inherited by every worker */
     int n_fds;
-    bool resume_stopped; /* SIGCONT for a stopped worker instead of failing */
-    int min_workers;     /* 0: the workers stay the same, or all end */
-    int max_workers;     /* with min_workers; less than n_workers: n_workers */
+    bool resume_stopped; /* sends SIGCONT to a stopped worker instead of failing */
+    int min_workers;     /* 0: not elastic */
+    int max_workers;     /* with min_workers; a value below n_workers means n_workers */
     int n_spares;        /* with min_workers: workers that wait for a place, in addition */
-    int n_per_replica;   /* with min_workers: members are a multiple of it; 0: 1 */
-    int n_respawns;      /* with min_workers */
-    /* How many workers a user asks for since the last call, up to max_workers; 0: nothing new.
-     * With min_workers. */
+    int n_per_replica;   /* with min_workers: the number of members is a multiple of this; 0: 1 */
+    int n_respawns;      /* with min_workers: maximum number of restarts of workers */
+    /* Returns the number of workers that a user has requested since the last call, up to
+     * max_workers; 0: no request.  With min_workers. */
     int (*wanted)(void *user);
 
-    /* The first failure, when it is noticed, or the first worker that a forwarded signal ended;
-     * text is one line.  May be NULL. */
+    /* Called for the first failure when it is detected, or for the first worker that a forwarded
+     * signal ended. text is one line.  May be NULL. */
     void (*on_failure)(void *user, int rank, const char *text);
-    /* Adds the last action of the rank, such as ", last call: all_reduce".  May be NULL. */
+    /* Appends the last action of the rank, such as ", last call: all_reduce".  May be NULL. */
     void (*describe)(void *user, int rank, tti_str *text);
-    /* A worker without which the others continue was ended or stopped by a signal; text is one
-     * line. May be NULL. */
+    /* Called when a signal ended or stopped a worker and the others continue without it. text is
+     * one line.  May be NULL. */
     void (*on_leave)(void *user, const char *text);
-    /* The process of a worker has ended, and its end has been judged.  May be NULL. */
+    /* Called after the process of a worker has ended and the cause was recorded.  May be NULL. */
     void (*on_gone)(void *user, int rank);
-    /* Makes the group of an epoch of n_ranks ranks in place of the former one; its descriptor,
-     * which stays the callee's, or -1 with the text set.  With min_workers. */
+    /* Creates the group of an epoch of n_ranks ranks, which replaces the previous group.  Returns
+     * its descriptor, owned by the callee, or -1 with the error text set.  With min_workers. */
     int (*new_group)(void *user, int n_here, int n_ranks);
-    /* On several hosts, after new_group, when all members of the epoch train.  May be NULL. */
+    /* On several hosts: called after new_group, when all members of the epoch train.  May be
+     * NULL. */
     void (*on_training)(void *user);
-    /* On several hosts, before each epoch that this host begins.  May be NULL. */
+    /* On several hosts: called before each epoch that this host begins.  May be NULL. */
     void (*on_lead)(void *user);
     /* Called at least every look_ms.  May be NULL. */
     void (*on_look)(void *user);
     int look_ms;
     void *user;
-    struct tti_hosts *hosts; /* the run has workers on other hosts; with min_workers.  NULL: no */
-    const char *host_file;   /* with hosts: how many workers each should have; NULL: none */
+    struct tti_hosts
+        *hosts; /* set if the run has workers on other hosts; with min_workers. NULL: one host */
+    const char
+        *host_file; /* with hosts: file with the number of workers of each host; NULL: none */
 } tti_supervisor_desc;
 
 /* A worker's report of its failure (tti_worker_report_failure). */
@@ -98,25 +101,27 @@ typedef struct tti_reported_failure {
 } tti_reported_failure;
 
 typedef struct tti_supervisor_report {
-    int exit_code;        /* of the whole, see above */
-    int rank;             /* of the first cause; -1: none */
+    int exit_code;        /* exit code of the run, see above */
+    int rank;             /* rank of the first cause; -1: none */
     pid_t pid;            /* its process */
     int worker_code;      /* its exit code, -1 if it has none */
-    int worker_signal;    /* what killed or stopped it, 0: nothing did */
+    int worker_signal;    /* signal that killed or stopped it, 0: none */
     int n_left;           /* workers that SIGKILL did not end; text names them */
-    bool stopped_by_user; /* by a signal, or a worker that stopped in order; failed or not */
-    int64_t noticed_ns;   /* tti_now_ns when the first cause was seen, 0: none */
+    bool stopped_by_user; /* by a signal, or by a worker that stopped in order; independent of
+                             failures */
+    int64_t noticed_ns;   /* tti_now_ns when the first cause was detected, 0: none */
     int64_t gone_ns;      /* tti_now_ns when no worker was left */
     uint64_t last_step;   /* highest step reported by tti_worker_report_step */
-    tti_reported_failure reported; /* by the rank of the first cause */
+    tti_reported_failure reported; /* report of the rank of the first cause */
     char text[512]; /* "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" without cause */
 } tti_supervisor_report;
 
-/* Runs the workers until all have ended.  Call from the main thread: workers die with the thread
- * that started them.  During the call SIGINT, SIGTERM, SIGHUP (unless ignored), SIGCHLD and SIGPIPE
- * are blocked on the calling thread; if the process has other threads, they must block them too.
- * TUTTI_OK: they ran, *out says how it ended.  Otherwise no worker is left running: TUTTI_E_IO (a
- * program that cannot be run, no log folder), TUTTI_E_INVALID, TUTTI_E_NOMEM. */
+/* Runs the workers until all have ended.  Call it from the main thread, because workers die with
+ * the thread that started them.  During the call SIGINT, SIGTERM, SIGHUP (unless ignored), SIGCHLD
+ * and SIGPIPE are blocked on the calling thread; if the process has other threads, they must block
+ * them too.  TUTTI_OK: the workers ran, and *out has the result.  On failure no worker is left
+ * running: TUTTI_E_IO (the program cannot be run, or the log folder cannot be written),
+ * TUTTI_E_INVALID, TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_supervisor_run(const tti_supervisor_desc *desc,
                                                 tti_supervisor_report *out);
 

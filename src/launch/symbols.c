@@ -20,13 +20,14 @@ typedef struct image {
     size_t n_bytes;
 } image;
 
-/* Where a name is written. */
+/* The buffer for a name. */
 typedef struct text_room {
     char *text;
     size_t n_bytes;
 } text_room;
 
-/* n_items items of a table at an offset, or NULL if they are not all inside the file. */
+/* Returns the table with n_items items at an offset, or NULL if it is not completely inside the
+ * file. */
 static const void *table_at(const image *file, uint64_t offset, uint64_t n_items, size_t each) {
     if (offset > file->n_bytes || n_items > (file->n_bytes - offset) / each) return NULL;
     return file->data + offset;
@@ -40,7 +41,7 @@ static const Elf64_Ehdr *header_of(const image *file) {
     return ok ? h : NULL;
 }
 
-/* The address in the file's own numbering of the byte at a file offset. */
+/* Converts a file offset to the virtual address in the file's program headers. */
 static bool address_of(const image *file, const Elf64_Ehdr *h, uint64_t offset, uint64_t *out) {
     const Elf64_Phdr *p = table_at(file, h->e_phoff, h->e_phnum, sizeof *p);
     for (int i = 0; p && i < h->e_phnum; i++) {
@@ -52,7 +53,7 @@ static bool address_of(const image *file, const Elf64_Ehdr *h, uint64_t offset, 
     return false;
 }
 
-/* Copies the name of the function of a symbol table that contains address. */
+/* Copies the name of the function that contains address, from one symbol table. */
 static bool find_in_table(const image *file, const Elf64_Shdr *s, const Elf64_Shdr *strings,
                           uint64_t address, const text_room *out) {
     uint64_t n = s->sh_size / sizeof(Elf64_Sym);

@@ -1,9 +1,8 @@
-/* user_key.c - reads the user's key from the cache folder, or makes it.
+/* user_key.c - reads the user's key from the cache folder, or creates it.
  *
- * Ranks that start together may all find no file.  Each writes one under a name of its own and
- * links it to the common name; link() succeeds for one of them, and all read what that one wrote.
- * They may also all find a damaged file: then a lock on that file selects the one that replaces it.
- */
+ * Ranks that start together may all find no file.  Each writes a temporary file and links it to the
+ * common name; link() succeeds for one of them, and all read that file.  They may also all find a
+ * damaged file: then a lock on that file selects the rank that replaces it. */
 #include "launch/user_key.h"
 
 #include <errno.h>
@@ -27,7 +26,7 @@ static bool is_private(const struct stat *info) {
     return !(info->st_mode & 077) && info->st_size == KEY_CHARS;
 }
 
-/* True if the file is ours and private, and has a whole key. */
+/* True if the file belongs to this user, is private, and has a complete key. */
 static bool read_key(const char *path, char key[KEY_CHARS + 1]) {
     struct stat info;
     int fd = open(path, O_RDONLY | OPEN_FLAGS);
@@ -47,11 +46,12 @@ static bool write_key(int fd) {
     return write(fd, text, KEY_CHARS) == KEY_CHARS && fsync(fd) == 0;
 }
 
-/* Writes a new key beside path and gives it that name with `place`, which is link() or rename(). */
+/* Writes a new key to a temporary file next to path, then moves it there with `place`, which is
+ * link() or rename(). */
 static bool make_key(const char *path, int (*place)(const char *, const char *)) {
     char draft[PATH_BYTES + 8];
     snprintf(draft, sizeof draft, "%s.XXXXXX", path);
-    int fd = mkostemp(draft, O_CLOEXEC); /* with the mode 0600 */
+    int fd = mkostemp(draft, O_CLOEXEC); /* creates the file with mode 0600 */
     if (fd < 0) return false;
     bool written = write_key(fd);
     bool placed = close(fd) == 0 && written && place(draft, path) == 0;
@@ -66,8 +66,8 @@ static tutti_status refuse(const char *path, const char *why) {
                     path, why);
 }
 
-/* Replaces the damaged file behind fd, unless another process has done so meanwhile: then fd is the
- * new file, or no longer the one at path. */
+/* Replaces the damaged file behind fd, unless another process has done so: then fd is the new file,
+ * or no longer the file at path. */
 static tutti_status replace_file(const char *path, int fd) {
     struct stat info, named;
     char key[KEY_CHARS + 1];
@@ -83,9 +83,9 @@ static tutti_status replace_file(const char *path, int fd) {
 }
 
 static tutti_status replace_key(const char *path) {
-    int fd = open(path, O_RDWR | OPEN_FLAGS); /* a lock over NFS needs it */
+    int fd = open(path, O_RDWR | OPEN_FLAGS); /* O_RDWR because NFS requires it for a lock */
     if (fd < 0) fd = open(path, O_RDONLY | OPEN_FLAGS);
-    if (fd < 0 && errno == ENOENT) return TUTTI_OK; /* no key can be written */
+    if (fd < 0 && errno == ENOENT) return TUTTI_OK; /* the folder is not writable */
     if (fd < 0) return refuse(path, errno == ELOOP ? "is a symbolic link" : strerror(errno));
     tutti_status status = replace_file(path, fd);
     close(fd);

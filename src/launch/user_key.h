@@ -1,8 +1,8 @@
-/* user_key.h - a secret of the user, shared by all processes of the user that see one cache folder.
+/* user_key.h - a secret that all processes of a user with the same cache folder share.
  *
  * Ranks of one host derive the name of their socket from it.  The file has mode 0600 and is written
- * once; it may be removed while no job is starting.  A file of the user that is damaged, or that
- * others can read, is replaced. */
+ * once; it may be removed while no job is starting.  A damaged file, or one that other users can
+ * read, is replaced. */
 #ifndef TTI_LAUNCH_USER_KEY_H
 #define TTI_LAUNCH_USER_KEY_H
 
@@ -10,11 +10,10 @@
 
 #include "tutti/status.h"
 
-/* Writes the key, a text of 64 characters, into key[n_bytes]; makes the file if it is not there.
+/* Writes the key, 64 characters, into key[n_bytes]; creates the file if it does not exist.
  * Processes that start together get the same key.  TUTTI_OK with "": there is no cache folder, or
- * no file can be written in it.  TUTTI_E_CONFIG: something else stands in the file's place (a link,
- * a pipe, another user's file), or a damaged file cannot be replaced; the message says what to do.
- */
+ * it is not writable.  TUTTI_E_CONFIG: the path is not a file of the user (a link, a pipe, another
+ * user's file), or a damaged file cannot be replaced; the message suggests a solution. */
 TUTTI_NODISCARD tutti_status tti_user_key(char *key, size_t n_bytes);
 
 #endif /* TTI_LAUNCH_USER_KEY_H */

@@ -1,4 +1,4 @@
-/* watch.c - compares each rank's progress with that of the last look. */
+/* watch.c - compares each rank's progress with the previous check. */
 #include "launch/watch.h"
 
 #include <inttypes.h>
@@ -16,14 +16,14 @@
 #include "base/thread.h"
 #include "launch/symbols.h"
 
-/* MIN_MS: with the time of a look and of a stack, a hang is reported within 2 s. */
+/* MIN_MS plus the time of a check and of a stack trace is below 2 s. */
 enum { MIN_MS = 1800, FIRST_MS = 20000, PHASE_MS = 300000, MEDIANS = 5, STACK_MS = 150, SHOWN = 8 };
 
-/* So many ranks are looked at less often, and the delays of a rank are read when it has stalled for
- * half of its limit. */
+/* With this many ranks, checks are less frequent, and the delays of a rank are read only when it
+ * has stalled for half of its limit. */
 enum { MANY_RANKS = 65, MANY_RANKS_EVERY_MS = 500 };
 
-/* A process at one look: ranks that are threads have the same one. */
+/* The data of a process in one check; ranks that are threads share it. */
 typedef struct process_seen {
     int pid; /* 0: none yet */
     char state;
@@ -33,10 +33,10 @@ typedef struct process_seen {
 
 typedef struct watched {
     uint64_t progress;
-    int64_t stalled_ns; /* without progress, as far as the rank could have made any */
-    int64_t delay_ns;   /* for which its threads have waited for a core, so far; 0: not read */
+    int64_t stalled_ns; /* time without progress in which the rank could run */
+    int64_t delay_ns;   /* total time for which its threads have waited for a core; 0: not read */
     uint64_t io;        /* bytes read and written so far; 0: not read */
-    int64_t longest_ns; /* stall in a phase that has ended: operations may take that long again */
+    int64_t longest_ns; /* longest stall in a phase that has ended, which may recur */
     bool is_reported, is_slow;
 } watched;
 
@@ -80,7 +80,7 @@ void tti_watch_destroy(tti_watch *w) {
 
 /* ---- one rank ---- */
 
-/* The oldest operation of the loader's threads. */
+/* Finds the oldest operation of the loader's threads. */
 static void find_load(const tti_flight *f, tti_flight_view *out, int *tid) {
     bool any = false;
     for (int thread = TTI_THREAD_LOAD; thread < TTI_FLIGHT_THREADS; thread++) {
@@ -94,8 +94,8 @@ static void find_load(const tti_flight *f, tti_flight_view *out, int *tid) {
     }
 }
 
-/* The operation that says most: one that does not wait for other ranks, else one that does.  The
- * loader's threads count only while their rank waits for them. */
+/* Finds the most informative operation: one that does not wait for other ranks, else one that does.
+ * Operations of loader threads are used only while their rank waits for them. */
 static bool main_op(const tti_flight *f, tti_flight_view *out, int *tid) {
     bool any = false;
     for (int thread = TTI_THREAD_LOAD - 1; thread >= 0; thread--) {
@@ -119,7 +119,7 @@ static bool waits_for_peers(const tti_flight *f, int64_t *since_ns) {
     return waits;
 }
 
-/* Time for which a thread was ready and had no core, so far; 0: not known. */
+/* Returns the total time for which a thread was ready and had no core; 0: not known. */
 static int64_t thread_delay_ns(int pid, int tid) {
     char path[64];
     int64_t ran, delay = 0;
@@ -161,7 +161,7 @@ void tti_watch_describe(const tti_flight *f, tti_str *out) {
         tti_str_printf(out, " with %d other rank%s", op.n_peers, op.n_peers > 1 ? "s" : "");
 }
 
-/* The names of the functions that the thread is in, innermost first.  The first frames are those of
+/* Appends the names of the functions on the thread's stack, innermost first.  Skips the frames of
  * the signal handler. */
 static void add_stack(const tti_watch *w, int rank, int tid, tti_str *out) {
     uint64_t pc[TTI_FLIGHT_FRAMES];
@@ -203,7 +203,8 @@ static void report_slow(const tti_watch *w, int rank, const tti_flight_state *st
     w->desc.report(w->desc.user, text);
 }
 
-/* The process of a rank.  Its files in /proc take the longer to read the more threads it has. */
+/* Reads the data of a process once per check, because reading /proc takes longer the more threads
+ * it has. */
 static process_seen *see_process(tti_watch *w, int pid) {
     if (w->seen.pid != pid) w->seen = (process_seen){.pid = pid, .state = tti_process_state(pid)};
     return &w->seen;
@@ -216,7 +217,7 @@ static uint64_t io_of(tti_watch *w, int pid) {
     return seen->io;
 }
 
-/* Counts the time for which an operation of a phase moves no bytes either. */
+/* Counts the time for which an operation in a phase also moves no bytes. */
 static void look_at_phase(tti_watch *w, int rank, const tti_flight_state *state,
                           int64_t counted_ns) {
     watched *at = &w->ranks[rank];
@@ -267,7 +268,7 @@ static void report_progress(const tti_watch *w, int rank) {
     w->desc.report(w->desc.user, text);
 }
 
-/* The rank made progress since the last look, at last_ns or a moment later. */
+/* Restarts the stall time of a rank that made progress since the last check. */
 static void begin_stall(watched *at, const tti_flight_state *state, int64_t counted_ns) {
     int64_t since_ns = TTI_MAX(tti_now_ns() - state->last_ns, 0);
     bool in_phase = state->phase[0];
@@ -288,12 +289,12 @@ static bool is_spare(const tti_flight_state *state) {
     return strcmp(state->phase, TTI_FLIGHT_SPARE) == 0;
 }
 
-/* Neither a spare nor a process that has ended takes part in steps. */
+/* False for spares and for processes that have ended: they take no part in steps. */
 static bool takes_part(tti_watch *w, const tti_flight_state *state) {
     return state->pid && !is_spare(state) && is_alive(see_process(w, state->pid)->state);
 }
 
-/* True if the rank is stalled for longer than its limit. */
+/* Checks a rank; true if it has stalled for longer than its limit. */
 static bool look_at(tti_watch *w, int rank, int64_t counted_ns) {
     const tti_flight *f = tti_flight_of(w->desc.memory, rank);
     watched *at = &w->ranks[rank];
@@ -316,7 +317,8 @@ static bool look_at(tti_watch *w, int rank, int64_t counted_ns) {
     return at->stalled_ns >= limit_ns(w, &state);
 }
 
-/* Its thread is stopped: it would not notice if the others came. */
+/* True if the thread of the rank is stopped, so that it cannot notice the arrival of other
+ * ranks. */
 static bool is_held(const tti_flight *f, int pid) {
     tti_flight_view op;
     int tid;
@@ -326,16 +328,16 @@ static bool is_held(const tti_flight *f, int pid) {
 
 /* The state of the ranks of a run at one check. */
 typedef struct finding {
-    int stuck;                 /* a rank that does not wait and is past its limit; -1: none */
-    int last_to_wait;          /* of those that wait for peers; -1: none */
-    int64_t stuck_ns, wait_ns; /* since when */
+    int stuck;        /* a rank that does not wait for peers and exceeds its limit; -1: none */
+    int last_to_wait; /* the rank that began last to wait for peers; -1: none */
+    int64_t stuck_ns, wait_ns; /* times since which they stall and wait */
     bool is_in_call;           /* last_to_wait waits in a call */
-    bool is_wait_stalled;      /* a rank that waits for peers is past its limit */
-    bool any_works;            /* a rank does not wait for peers, or has begun to a moment ago */
+    bool is_wait_stalled;      /* a rank that waits for peers exceeds its limit */
+    bool any_works;            /* a rank does not wait for peers, or began to wait only just now */
 } finding;
 
-/* A rank that waits, for its device, but is in no call is more likely to hang than one in a
- * collective, which waits for it. */
+/* A rank that waits for its device outside a call is more likely the cause than a rank in a
+ * collective, which may wait for it. */
 static void add_waiting(int rank, bool is_in_call, int64_t since_ns, finding *out) {
     bool is_first = out->last_to_wait < 0;
     bool is_later = is_in_call == out->is_in_call && since_ns > out->wait_ns;
@@ -361,8 +363,9 @@ static void add_rank(tti_watch *w, int rank, bool is_stalled, finding *out) {
     out->is_wait_stalled |= is_stalled && waits;
 }
 
-/* Ranks that wait stall as well, before the one that they wait for.  They are reported only if all
- * wait, and then the last to begin, which may not be past its own limit yet. */
+/* Ranks that wait for a stuck rank stall too, and earlier.  They are reported only if all ranks
+ * wait; then the rank that began to wait last is reported, even if it does not exceed its own limit
+ * yet. */
 void tti_watch_look(tti_watch *w) {
     int64_t counted_ns = tti_patience_look(&w->patience, tti_now_ns());
     finding found = {.stuck = -1, .last_to_wait = -1};

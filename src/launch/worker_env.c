@@ -1,9 +1,9 @@
-/* worker_env.c - rank and size from the environment, as a table of launchers in order of trust.
+/* worker_env.c - finds rank and size in the environment, with a table of launchers in order of
+ * trust.
  *
- * Only reads; nothing is joined or started here.  A row counts when both its rank and its size are
- * set; a lone WORLD_SIZE, as batch scripts export it, is skipped and mentioned in the text.  A row
- * with "rank 0 of 1" is believed only if no later row reports more ranks: otherwise N processes
- * would each train the whole job. */
+ * A row is used if both its rank and its size are set; WORLD_SIZE alone, which batch scripts
+ * export, is skipped and mentioned in the text.  A row with "rank 0 of 1" is accepted only if no
+ * later row reports more ranks: otherwise N processes would each train the whole job. */
 #include "launch/worker_env.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static const launcher_row launchers[] = {
     {"Kubeflow Trainer", "PET_NODE_RANK", "PET_NNODES", NULL, NULL, is_trainer_pod},
 };
 
-/* A whole decimal number in [0, max]. */
+/* Parses a decimal integer in [0, max]. */
 static bool parse_int(const char *text, long max, int *out) {
     char *end;
     errno = 0;
@@ -59,14 +59,15 @@ static bool has_terminal(void) {
     return true;
 }
 
-/* An interactive shell gives each command its own process group; a task of srun, and what its
- * script starts, is in the group of its session. */
+/* True for a command typed into an interactive shell, which gives each command its own process
+ * group.  A task of srun, and the processes of its script, are in the group of their session. */
 static bool is_typed_command(void) { return getpgrp() != getsid(0) && has_terminal(); }
 
-/* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks.  The shell
- * of "srun --pty bash" is not a task either.  The job name alone does not show this, because tasks
- * that srun starts in a shell of salloc have the same one.  A typed command has a terminal, and so
- * has the first task of "srun --pty -n 4", which is not typed. */
+/* True in a step of srun.  Batch, interactive and external steps have ids near 2^32; they are
+ * shells, not tasks.  The shell of "srun --pty bash" is not a task either.  The job name alone
+ * does not show this, because tasks that srun starts in a shell of salloc have the same name.  A
+ * terminal alone does not show it either, because the first task of "srun --pty -n 4" has one
+ * too. */
 static bool in_slurm_step(const tti_environment *env) {
     const char *step = tti_env_look(env, "SLURM_STEP_ID"),
                *job = tti_env_look(env, "SLURM_JOB_NAME");
@@ -76,13 +77,14 @@ static bool in_slurm_step(const tti_environment *env) {
     return !is_named_so || !is_typed_command();
 }
 
-/* A pod is one process here; more of them per pod are torchrun's to start (it reads PET_* too). */
+/* True in a pod of Kubeflow Trainer, which has one process.  Several processes per pod are started
+ * by torchrun, which also reads PET_*. */
 static bool is_trainer_pod(const tti_environment *env) {
     const char *n = tti_env_look(env, "PET_NPROC_PER_NODE");
     return !n || strcmp(n, "1") == 0;
 }
 
-/* "4" is from 4 to 4, and torchrun's "1:2" from 1 to 2. */
+/* Parses "4" as 4 to 4, and torchrun's "1:2" as 1 to 2. */
 static bool parse_range(const char *text, int *low, int *high) {
     char first[16];
     size_t n = strcspn(text, ":");
@@ -92,14 +94,16 @@ static bool parse_range(const char *text, int *low, int *high) {
            parse_int(text[n] ? text + n + 1 : first, TTI_MAX_WORLD_SIZE, high) && *low <= *high;
 }
 
-/* Tasks on node i of a list such as "4(x2),3": 4 and 4 and 3; 0 if there is no such node. */
+/* Returns the tasks on node i of a list such as "4(x2),3", which means 4, 4 and 3; 0 if there is no
+ * such node. */
 static int tasks_on_node(const char *list, int i) {
     while (*list) {
         int n = 0, times = 1, used = 0;
         if (sscanf(list, "%6d%n", &n, &used) != 1 || n < 1) return 0;
         list += used;
         used = 0;
-        (void)sscanf(list, "(x%6d)%n", &times, &used); /* used: only with its bracket closed */
+        (void)sscanf(list, "(x%6d)%n", &times,
+                     &used); /* used is set only if the bracket is closed */
         list += used;
         if (i < times) return n;
         i -= times;
@@ -108,7 +112,7 @@ static int tasks_on_node(const char *list, int i) {
     return 0;
 }
 
-/* Slurm says how many tasks this node has only in a list over nodes. */
+/* Finds the number of tasks on this node, which Slurm sets only as a list over all nodes. */
 static int slurm_local_size(const tti_environment *env) {
     const char *list = tti_env_look(env, "SLURM_STEP_TASKS_PER_NODE"),
                *node = tti_env_look(env, "SLURM_NODEID");
@@ -125,8 +129,8 @@ static tutti_status read_number(const tti_environment *env, const char *name, lo
                     max);
 }
 
-/* How many pods there are may be said in torchrun's words: 2:2 are 2, and of 1:2 only torchrun
- * knows. */
+/* Reads the number of ranks.  It may have torchrun's format: "2:2" means 2; for "1:2" only torchrun
+ * knows the number. */
 static tutti_status read_size(const tti_environment *env, const launcher_row *row, int *out) {
     const char *text = tti_env_look(env, row->size);
     int low, high;
@@ -141,7 +145,7 @@ static tutti_status read_size(const tti_environment *env, const launcher_row *ro
                     row->size, text, low, high);
 }
 
-/* 0 of 1 unless both local numbers are there and agree. */
+/* Reads the local numbers; 0 of 1 unless both are set and consistent. */
 static void read_local(const tti_environment *env, const launcher_row *row, tti_worker_env *out) {
     const char *rank = tti_env_look(env, row->local_rank),
                *size = tti_env_look(env, row->local_size);
@@ -175,11 +179,11 @@ static bool counts(const tti_environment *env, const launcher_row *row) {
  * tutti itself started is alone because the user asked for it. */
 static tutti_status check_alone(const tti_environment *env, const launcher_row *row) {
     if (tti_env_look(env, "TUTTI_SUPERVISOR_PID")) return TUTTI_OK;
-    const char *heard = row->launcher; /* of rows of one launcher the first that counts is it */
+    const char *previous = row->launcher; /* skips further rows of the same launcher */
     for (const launcher_row *other = row + 1; other < launchers + TTI_COUNT(launchers); other++) {
         int n, most;
-        if (strcmp(other->launcher, heard) == 0 || !counts(env, other)) continue;
-        heard = other->launcher;
+        if (strcmp(other->launcher, previous) == 0 || !counts(env, other)) continue;
+        previous = other->launcher;
         if (!parse_range(tti_env_look(env, other->size), &n, &most) || n < 2) continue;
         return tti_fail(TUTTI_E_CONFIG,
                         "launch: %s=0 and %s=1 say that this process is a job of its own, but %s "
