@@ -21,7 +21,7 @@ typedef struct tti_shard_map {
     bool is_subtrees; /* computed runs: those of tti_shard_map_subtrees, not equal ones */
 } tti_shard_map;
 
-/* How fast a rank computes shards. */
+/* The throughput of a rank. */
 typedef struct tti_throughput {
     double group_s;        /* seconds per micro-batch group, > 0 */
     int n_compute_threads; /* shards per micro-batch group, >= 1 */

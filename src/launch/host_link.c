@@ -89,11 +89,11 @@ void tti_host_link_fill(tti_host_message *m, int node) {
 bool tti_host_link_send(tti_host_link *link, int node, tti_host_message *m,
                         const tti_host_table *table) {
     tti_host_link_fill(m, node);
-    m->has_table = table && may_have_table(m->kind) && link->said_serial != table->serial;
-    link->said_ns = tti_now_ns();
+    m->has_table = table && may_have_table(m->kind) && link->sent_serial != table->serial;
+    link->sent_ns = tti_now_ns();
     if (link->n_out > MOST_WAITING || !append(link, m, sizeof *m)) return false;
     if (m->has_table && !append_table(link, m->kind, table)) return false;
-    if (m->has_table) link->said_serial = table->serial;
+    if (m->has_table) link->sent_serial = table->serial;
     return tti_host_link_flush(link);
 }
 

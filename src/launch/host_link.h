@@ -21,7 +21,7 @@ enum {
     TTI_HOST_PEER_BYTES = 64,
     TTI_MAX_HOST_WORKERS = 4096, /* workers of one supervisor; as many spares in addition */
     TTI_HOST_LOST_MS = 2000,     /* a host without a message for this time is lost */
-    TTI_HOST_SAY_MS = 200        /* interval between messages */
+    TTI_HOST_SEND_MS = 200       /* interval between messages */
 };
 
 typedef enum tti_host_kind {
@@ -87,8 +87,8 @@ typedef struct tti_host_link {
     int node;           /* node of the other side, valid if is_open */
     unsigned char nonce[32];
     tti_patience patience;
-    int64_t silent_ns, said_ns;
-    uint64_t said_serial; /* serial of the table that was sent last; 0: none */
+    int64_t silent_ns, sent_ns;
+    uint64_t sent_serial; /* serial of the table that was sent last; 0: none */
     size_t n_in, n_more;  /* received bytes of the message, and of the table after it */
     tti_host_message in;
     char *more, *out; /* more: the table after the message; out: n_out bytes to send; owned */

@@ -145,7 +145,8 @@ static void divide(tti_supervisor *s, int n) {
 static void take_asked(tti_supervisor *s) {
     for (int k = 0; k < n_nodes(s); k++) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
-        if (leads(s)) tti_host_ask(&s->host.n_asked, &s->host.n_more, host->n_asked, host->n_more);
+        if (leads(s))
+            tti_host_request(&s->host.n_asked, &s->host.n_more, host->n_asked, host->n_more);
         host->n_asked = host->n_more = 0;
     }
 }
@@ -164,12 +165,12 @@ int tti_host_members_scale(tti_supervisor *s, int n_asked, int n_more) {
     int own = own_node(s), most = TTI_MAX(s->desc->max_workers, place_of(s)->n_all);
     tti_hosts_move(s->desc->hosts); /* the leader may have sent new targets */
     tti_host_slots_look(s);
-    tti_host_ask(&s->host.n_asked, &s->host.n_more, n_asked, n_more);
+    tti_host_request(&s->host.n_asked, &s->host.n_more, n_asked, n_more);
     take_asked(s);
     if (!leads(s)) {
-        const tti_host_table *said = &leader_of(s)->table;
+        const tti_host_table *table = &leader_of(s)->table;
         ask_leader(s);
-        if (said->n > 0) tti_hosts_set_targets(s->desc->hosts, said->targets);
+        if (table->n > 0) tti_hosts_set_targets(s->desc->hosts, table->targets);
         return targets(s)[own];
     }
     bool is_asked = s->host.n_asked != 0 || s->host.n_more != 0;
@@ -378,7 +379,7 @@ static void send_pulses(tti_supervisor *s) {
         tti_host *host = tti_hosts_get(s->desc->hosts, k);
         if (!host->link.is_open) continue;
         bool changes = s->changes && host->granted == s->host.epoch;
-        bool is_new = changes != host->said_changes || n_training != host->n_said_training;
+        bool is_new = changes != host->sent_changes || n_training != host->n_sent_training;
         if (!tti_hosts_is_due(s->desc->hosts, host) && !is_new) continue;
         tti_host_message m = {
             .kind = TTI_HOST_PULSE,
@@ -386,8 +387,8 @@ static void send_pulses(tti_supervisor *s) {
             .changes = changes,
             .n_training = n_training,
             .n_elsewhere = n_all - tti_members_on_host(s, host->status.n_members)};
-        host->said_changes = changes;
-        host->n_said_training = n_training;
+        host->sent_changes = changes;
+        host->n_sent_training = n_training;
         tti_hosts_send(s->desc->hosts, host, &m);
     }
 }
@@ -454,7 +455,7 @@ static bool must_wait(const tti_supervisor *s, const census *c, char *why, size_
 
 /* Counts epochs that end soon.  If hosts answer but their ranks cannot connect to each other,
  * membership would change forever; then returns true. */
-static bool is_in_vain(tti_supervisor *s, int n_ranks) {
+static bool is_futile(tti_supervisor *s, int n_ranks) {
     bool is_short = now_ns() - s->host.begun_ns < SHORT_MS * TTI_NS_PER_MS;
     bool is_same = s->host.epoch > 0 && n_ranks == s->host.n_ranks && s->host.suspended_ns == 0;
     s->host.n_short = is_short && is_same ? s->host.n_short + 1 : 0;
@@ -484,8 +485,8 @@ static void grant(tti_supervisor *s, const census *c) {
         m.n_here = next->n_here[k];
         m.n_elsewhere = next->n_all - m.n_here;
         host->granted = m.epoch;
-        host->said_changes = false;
-        host->n_said_training = 0;
+        host->sent_changes = false;
+        host->n_sent_training = 0;
         tti_hosts_send(hosts, host, &m);
         m.first_rank += m.n_here;
     }
@@ -580,7 +581,7 @@ static void lead(tti_supervisor *s) {
         suspend(s, why);
         return;
     }
-    if (!c.is_ready || c.next.n_all == 0 || is_in_vain(s, c.next.n_all)) return;
+    if (!c.is_ready || c.next.n_all == 0 || is_futile(s, c.next.n_all)) return;
     resume(s);
     grant(s, &c);
 }
@@ -599,12 +600,12 @@ static void send_status(tti_supervisor *s, tti_host *first) {
                           .n_training = tti_members_training(s),
                           .changes = s->changes && s->host.epoch > 0,
                           .is_done = s->is_done || s->stop_ns != INT64_MAX};
-    tti_host_message said = s->host.said;
-    said.magic = 0;
-    said.has_table = 0;
-    if (memcmp(&said, &m, sizeof m) == 0 && !tti_hosts_is_due(s->desc->hosts, first)) return;
+    tti_host_message last = s->host.last_status;
+    last.magic = 0;
+    last.has_table = 0;
+    if (memcmp(&last, &m, sizeof m) == 0 && !tti_hosts_is_due(s->desc->hosts, first)) return;
     tti_hosts_send(s->desc->hosts, first, &m);
-    s->host.said = m;
+    s->host.last_status = m;
 }
 
 /* Handles the loss of the leader: this host looks for another one, or leads hosts that have also

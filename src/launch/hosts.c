@@ -152,7 +152,7 @@ static bool send_on(const tti_hosts *h, tti_host_link *link, tti_host_message *m
 
 /* Abandons a connection.  The other side must not mistake its end for the end of this process.  So
  * it gets a message, and if that cannot be sent, the descriptor stays open. */
-static void give_up(tti_hosts *h, tti_host_link *link) {
+static void abandon(tti_hosts *h, tti_host_link *link) {
     tti_host_message m = {.kind = TTI_HOST_LOST};
     if (link->fd < 0) return;
     (void)send_on(h, link, &m);
@@ -165,7 +165,7 @@ static void give_up(tti_hosts *h, tti_host_link *link) {
 
 static void lose(tti_hosts *h, tti_host *host, tti_host_loss loss) {
     bool was_open = host->link.is_open;
-    if (loss == TTI_HOST_SILENT) give_up(h, &host->link);
+    if (loss == TTI_HOST_SILENT) abandon(h, &host->link);
     tti_host_link_close(&host->link);
     bool is_reported = !(host->has_left && host->text[0]); /* else host_members.c will report it */
     host->is_dead |= was_open && loss == TTI_HOST_ENDED && is_reported;
@@ -196,7 +196,7 @@ static bool take_table(tti_hosts *h, tti_host *host) {
     return true;
 }
 
-void tti_host_ask(int *n_asked, int *n_more, int n, int more) {
+void tti_host_request(int *n_asked, int *n_more, int n, int more) {
     if (n > 0) *n_asked = n, *n_more = 0;
     *n_more += TTI_MIN(TTI_MAX(more, -TTI_MAX_HOST_WORKERS), TTI_MAX_HOST_WORKERS);
 }
@@ -216,7 +216,7 @@ static void read_host(tti_hosts *h, tti_host *host) {
             host->has_ended = !host->has_left;
             memcpy(host->text, m->text, sizeof host->text);
         } else if (m->kind == TTI_HOST_ASK) {
-            tti_host_ask(&host->n_asked, &host->n_more, m->n_asked, m->n_more);
+            tti_host_request(&host->n_asked, &host->n_more, m->n_asked, m->n_more);
         } else {
             host->status = *m;
             host->has_left |= m->kind == TTI_HOST_STATUS && m->is_done;
@@ -404,7 +404,7 @@ static void say_hello(tti_hosts *h, tti_host_link *link) {
 }
 
 static void give_up_probes(tti_hosts *h) {
-    for (int k = 0; k < h->place.n_nodes; k++) give_up(h, &h->probes[k]);
+    for (int k = 0; k < h->place.n_nodes; k++) abandon(h, &h->probes[k]);
 }
 
 /* Follows a leader; abandons all other connections first. */
@@ -437,7 +437,7 @@ static void take_welcome(tti_hosts *h, int node) {
         return;
     }
     if (is_welcome && (!is_right || !is_host)) {
-        give_up(h, link);
+        abandon(h, link);
         return;
     }
     if (is_refused) {
@@ -465,7 +465,7 @@ static void move_probe(tti_hosts *h, int node) {
     if (got < 0)
         tti_host_link_close(link);
     else if (tti_host_link_is_silent(link))
-        give_up(h, link);
+        abandon(h, link);
     else if (got == 1 && link->in.kind == TTI_HOST_CHALLENGE)
         say_hello(h, link);
     else if (got == 1)
@@ -544,8 +544,8 @@ void tti_hosts_send(tti_hosts *h, tti_host *to, tti_host_message *m) {
 }
 
 bool tti_hosts_is_due(const tti_hosts *h, const tti_host *to) {
-    return tti_now_ns() - to->link.said_ns >= TTI_HOST_SAY_MS * TTI_NS_PER_MS ||
-           to->link.said_serial != h->table.serial;
+    return tti_now_ns() - to->link.sent_ns >= TTI_HOST_SEND_MS * TTI_NS_PER_MS ||
+           to->link.sent_serial != h->table.serial;
 }
 
 /* ---- the whole ---- */

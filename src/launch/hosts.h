@@ -58,8 +58,8 @@ typedef struct tti_host {
     bool is_renamed;     /* the name has changed since the last check of host_slots.c */
     bool is_dead;        /* the host and its workers have ended */
     uint64_t granted;    /* epoch that this leader has sent on this connection; 0: none */
-    bool said_changes;   /* value of `changes` in the last PULSE to it */
-    int n_said_training; /* value of n_training in the last PULSE to it */
+    bool sent_changes;   /* value of `changes` in the last PULSE to it */
+    int n_sent_training; /* value of n_training in the last PULSE to it */
     int n_asked, n_more; /* from ASK messages since the last check of host_members.c; 0: none */
 } tti_host;
 
@@ -94,7 +94,8 @@ tti_host *tti_hosts_get(tti_hosts *hosts, int node);
  * once they have connected. */
 tti_host_names tti_hosts_names(const tti_hosts *hosts, int node);
 
-/* How long, in ms, the workers of a host wait for hosts that do not answer before the run fails. */
+/* Returns the time in ms that the workers of a host wait for hosts that do not answer, before the
+ * run fails. */
 int tti_hosts_wait_ms(const tti_hosts *hosts);
 
 /* The reason why another host has refused this host; "": none has. */
@@ -130,7 +131,7 @@ bool tti_hosts_is_due(const tti_hosts *hosts, const tti_host *to);
 
 /* Adds a request of a user to earlier ones: n workers unless n is 0, then `more` additional ones
  * (negative: fewer). */
-void tti_host_ask(int *n_asked, int *n_more, int n, int more);
+void tti_host_request(int *n_asked, int *n_more, int n, int more);
 
 /* Fills fds with the descriptors to poll and returns their number, at most tti_hosts_most_fds. */
 int tti_hosts_poll_fds(const tti_hosts *hosts, struct pollfd *fds);

@@ -272,7 +272,7 @@ typedef struct attempts {
 /* True if another start would fail again.  The first failure may be a memory fault.  If it recurs
  * at the same step for the same reason, its cause is the state from which every start begins, even
  * if a worker was killed in between. */
-static bool is_in_vain(tti_supervisor_report *report, attempts *a) {
+static bool is_futile(tti_supervisor_report *report, attempts *a) {
     char cause[400];
     const tti_reported_failure before = a->reported, *now = &report->reported;
     int code = report->worker_code;
@@ -305,7 +305,7 @@ static tutti_status run_with_restarts(const tutti_launch_desc *desc, tti_hosts *
         TTI_TRY(run_once(desc, hosts, *n_restarts, report));
         if (hosts) return TUTTI_OK; /* a run on several hosts is not restarted here */
         if (!may_restart(report)) return TUTTI_OK;
-        if (is_in_vain(report, &a) || *n_restarts >= desc->max_restarts) return TUTTI_OK;
+        if (is_futile(report, &a) || *n_restarts >= desc->max_restarts) return TUTTI_OK;
         back_off(desc, *n_restarts, report->text);
     }
 }

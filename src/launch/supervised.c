@@ -23,7 +23,7 @@
 #include "tutti/launch.h"
 
 /* Returns the number in an environment variable, -1 if there is none. */
-static int number_of(const char *name) {
+static int env_number(const char *name) {
     const char *text = getenv(name);
     char *end;
     if (!text || !*text) return -1;
@@ -35,7 +35,7 @@ static int number_of(const char *name) {
 /* Returns the control socket; -1 unless the variable names a socket that the supervisor created.
  * Variables are inherited further than descriptors, so the number may refer to another file now. */
 static int control_fd(void) {
-    int fd = number_of("TUTTI_CONTROL_FD"), pid = number_of("TUTTI_SUPERVISOR_PID");
+    int fd = env_number("TUTTI_CONTROL_FD"), pid = env_number("TUTTI_SUPERVISOR_PID");
     struct ucred maker;
     socklen_t n_bytes = sizeof maker;
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &n_bytes) != 0) return -1;
@@ -73,7 +73,7 @@ static int start_watch(int fd) {
 /* Ties this process to its parent.  If the supervisor died before the prctl, the socket has
  * ended. */
 static tutti_status tie(int fd) {
-    if (number_of("TUTTI_SUPERVISOR_PID") == (int)getppid()) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (env_number("TUTTI_SUPERVISOR_PID") == (int)getppid()) prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (wait_for_end(fd, 0) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_PEER, "worker: the supervisor is gone");
 }
@@ -113,7 +113,7 @@ void tti_worker_report_failure(uint64_t step, const char *text) {
 void tti_worker_report_training(void) { report(TTI_CONTROL_TRAINS, 0, ""); }
 
 int tti_worker_fd(const char *name) {
-    int fd = number_of(name);
+    int fd = env_number(name);
     return fd >= 0 && fcntl(fd, F_GETFD) >= 0 ? fd : -1;
 }
 
@@ -121,9 +121,9 @@ void tti_worker_report_excluded(uint64_t step, const char *text) {
     report(TTI_CONTROL_EXCLUDED, step, text);
 }
 
-bool tti_worker_joins(void) { return number_of("TUTTI_JOINS") > 0; }
+bool tti_worker_joins(void) { return env_number("TUTTI_JOINS") > 0; }
 
-int tti_worker_slot(int rank) { return tti_worker_joins() ? number_of("TUTTI_JOINS") - 1 : rank; }
+int tti_worker_slot(int rank) { return tti_worker_joins() ? env_number("TUTTI_JOINS") - 1 : rank; }
 
 /* Returns the descriptor that was sent with a message; -1: none. */
 static int passed_fd(struct msghdr *m) {
@@ -176,10 +176,10 @@ tutti_status tti_worker_next_epoch(int timeout_ms, tti_epoch *out) {
     return receive_epoch(fd, out);
 }
 
-bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }
+bool tti_worker_restarted(void) { return env_number("TUTTI_RESTART_COUNT") > 0; }
 
 bool tti_launcher_restarted(void) {
-    bool in_step = number_of("SLURM_STEP_ID") >= 0; /* started by srun, not by the batch script */
-    return number_of("TORCHELASTIC_RESTART_COUNT") > 0 ||
-           (in_step && number_of("SLURM_RESTART_COUNT") > 0);
+    bool in_step = env_number("SLURM_STEP_ID") >= 0; /* started by srun, not by the batch script */
+    return env_number("TORCHELASTIC_RESTART_COUNT") > 0 ||
+           (in_step && env_number("SLURM_RESTART_COUNT") > 0);
 }

@@ -170,7 +170,7 @@ static void note_leave(tti_supervisor *s, int rank, const siginfo_t *info) {
 }
 
 /* True if a signal of the supervisor ended the worker. */
-static bool we_did_it(const tti_supervisor *s, const siginfo_t *info) {
+static bool was_our_signal(const tti_supervisor *s, const siginfo_t *info) {
     if (info->si_code == CLD_EXITED || info->si_code == CLD_STOPPED) return false;
     int sig = info->si_status;
     return (sig == SIGKILL && s->kill_sent) || (sig == SIGTERM && s->term_sent) ||
@@ -190,7 +190,7 @@ static void leave_without(tti_supervisor *s, int rank, const siginfo_t *info) {
 
 static void note_end(tti_supervisor *s, int rank, const siginfo_t *info) {
     tti_severity severity = tti_cause_severity(info);
-    bool by_us = we_did_it(s, info);
+    bool by_us = was_our_signal(s, info);
     int code = by_us ? 128 + info->si_status : info->si_status;
     bool is_stopping = s->was_left || s->stop_exit_code != 0;
     if (s->workers[rank].joins && tti_members_are_final(s)) return;
@@ -422,7 +422,7 @@ static void wind_down(tti_supervisor *s) {
 
 /* Abandons workers that SIGKILL did not end, because they are in a frozen cgroup or wait for a
  * device (state D). */
-static void give_up(tti_supervisor *s) {
+static void abandon_workers(tti_supervisor *s) {
     if (!s->kill_sent || tti_now_ns() - s->kill_ns < s->give_up_ns) return;
     look_at_all(s);
     for (int r = 0; r < s->n_slots; r++) {
@@ -493,7 +493,7 @@ static void run_to_the_end(tti_supervisor *s) {
         tti_members_change(s);
         tti_relay_move(s->relay);
         wind_down(s);
-        give_up(s);
+        abandon_workers(s);
     }
     tti_host_members_end(s);
     read_controls(s);

@@ -45,14 +45,14 @@ typedef struct tti_host_epochs {
     int n_asked, n_more;   /* requests of users that were not sent to the leader yet; 0: none */
     int64_t leaderless_ns; /* when this host lost its leader; 0: never */
     int64_t suspended_ns;  /* time since which this host waits for others; 0: it does not wait */
-    tti_host_message said; /* the last STATUS */
-    tti_host_file file;    /* the host file */
-    char *file_text;       /* text of its last version; NULL: none; owned */
-    int32_t *numbers;      /* arrays with a number per host (host_members.c); owned */
-    bool joins;            /* the other hosts train, and this host was in no epoch yet */
-    bool trains;           /* all members of the current epoch, on all hosts, train */
-    bool has_left;         /* this host has no worker, and the others continue */
-    bool has_ended;        /* the other hosts were told that the run of this host has ended */
+    tti_host_message last_status; /* the last STATUS */
+    tti_host_file file;           /* the host file */
+    char *file_text;              /* text of its last version; NULL: none; owned */
+    int32_t *numbers;             /* arrays with a number per host (host_members.c); owned */
+    bool joins;                   /* the other hosts train, and this host was in no epoch yet */
+    bool trains;                  /* all members of the current epoch, on all hosts, train */
+    bool has_left;                /* this host has no worker, and the others continue */
+    bool has_ended;               /* the other hosts know that the run of this host has ended */
 } tti_host_epochs;
 
 typedef struct tti_supervisor {

@@ -399,7 +399,7 @@ static tutti_status judge(tutti_session *s, tutti_status st) {
     const tti_step_result *r = &s->workers[0].result;
     bool skipped = st == TUTTI_E_NUMERICS && r->skipped, overflow = false;
     if (s->is_scaled && (st == TUTTI_OK || skipped))
-        overflow = tti_loss_scale_answers(&s->run.loss_scale, skipped);
+        overflow = tti_loss_scale_handles(&s->run.loss_scale, skipped);
     if (st == TUTTI_OK || overflow) return TUTTI_OK;
     return skipped && strcmp(s->b->config.train.on_nan, "skip") == 0 ? TUTTI_OK : st;
 }

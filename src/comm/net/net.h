@@ -92,7 +92,8 @@ typedef struct net_state {
     int rank, n_ranks, timeout_ms, phase_timeout_ms;
     int *numbers;      /* owned: memory of global_ranks, host_of, first_of, index_of, rank_of */
     int *global_ranks; /* [n_ranks]: rank numbers for messages: ranks in the whole group */
-    bool is_subgroup;  /* of another state; a failure of that state is one of this state too */
+    bool is_subgroup; /* set if this state belongs to a subgroup; then a failure of the parent state
+                         is one of this state too */
     uint32_t n_splits; /* number of subgroups that were split from this one */
     net_peer *peers;   /* [n_ranks] */
     char **host_names; /* [n_host_names], owned: without duplicates; a subgroup borrows them */
@@ -110,7 +111,7 @@ typedef struct net_state {
     net_record *records; /* [2][n_ranks], by parity of the agreement; the entries of other hosts'
                             ranks are used; NULL: the group is sparse */
     bool is_sparse;
-    net_tree *tree; /* of a sparse group over several hosts */
+    net_tree *tree; /* used by a sparse group over several hosts */
     net_record mine[2];
     bool near;
     _Atomic bool has_reported; /* this rank has reported a failure to the others */
@@ -130,7 +131,7 @@ typedef struct net_state {
     _Atomic int lost;             /* rank that died or was stopped, -1: none */
     const char *how_lost;         /* "died"; written before lost is */
     net_watched *watched;         /* [n_local], owned, of the watcher; NULL: none */
-    struct pollfd *watched_polls; /* [n_local], likewise */
+    struct pollfd *watched_polls; /* [n_local], owned, used by the watcher */
 } net_state;
 
 /* ---- wait.c ---- */

@@ -115,7 +115,7 @@ static void decide(acceptor *d, caller *c) {
 }
 
 /* Reads the available bytes; true if the caller is done. */
-static bool hear(acceptor *d, caller *c) {
+static bool receive(acceptor *d, caller *c) {
     ssize_t n = recv(c->fd, (char *)&c->hello + c->n_bytes, sizeof c->hello - c->n_bytes, 0);
     if (n > 0) c->n_bytes += (size_t)n;
     if (c->n_bytes == sizeof c->hello) {
@@ -180,7 +180,7 @@ tutti_status tti_tcp_check_stop(const tti_link_desc *desc) {
 static void serve_callers(acceptor *d) {
     for (int i = 0; i < LEAST_CALLERS && greet(d); i++) continue;
     for (int i = d->n_callers - 1; i >= 0; i--)
-        if (hear(d, &d->callers[i])) d->callers[i] = d->callers[--d->n_callers];
+        if (receive(d, &d->callers[i])) d->callers[i] = d->callers[--d->n_callers];
 }
 
 static tutti_status fail_missing(const acceptor *d, const char *where, int64_t deadline_ns) {

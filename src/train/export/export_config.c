@@ -19,7 +19,7 @@ static int64_t dim_of(const tti_blueprint *b, const char *name, int dim) {
 static int64_t count(const tti_blueprint *b, const char *pattern) {
     int64_t n = 0;
     for (int i = 0; i < b->plan->n_slots; i++)
-        n += tti_pattern_fits(pattern, b->plan->slots[i].param->name);
+        n += tti_pattern_matches(pattern, b->plan->slots[i].param->name);
     return n;
 }
 

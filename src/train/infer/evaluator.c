@@ -54,9 +54,9 @@ static void count_classes(tutti_eval_result *r, const float *logits, const int32
                           int64_t n_rows) {
     for (int64_t i = 0; i < n_rows && r->n_classes > 0; i++) {
         if (y[i] < 0 || y[i] >= r->n_classes) continue;
-        int64_t said = first_max(logits + i * r->n_classes, r->n_classes);
+        int64_t predicted = first_max(logits + i * r->n_classes, r->n_classes);
         r->classes[y[i]].n_samples++;
-        if (said >= 0) r->confusion[y[i] * r->n_classes + said]++;
+        if (predicted >= 0) r->confusion[y[i] * r->n_classes + predicted]++;
     }
 }
 

@@ -70,13 +70,13 @@ static int64_t next_pair(const tutti_eval_result *r, int64_t after) {
 }
 
 static void list_pairs(tti_str *out, const tutti_eval_result *r) {
-    char is[32], said[32];
+    char is[32], predicted[32];
     tti_str_add(out, "\nmost frequent confusions\n");
     int64_t pair = -1;
     for (int k = 0; k < MAX_PAIRS && (pair = next_pair(r, pair)) >= 0; k++)
         tti_str_printf(out, "%9lld  %s predicted as %s\n", (long long)r->confusion[pair],
                        class_label(r, pair / r->n_classes, is),
-                       class_label(r, pair % r->n_classes, said));
+                       class_label(r, pair % r->n_classes, predicted));
 }
 
 static const char *r2_text(double r2, char text[32]) {

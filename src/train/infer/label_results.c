@@ -34,11 +34,11 @@ void tti_label_results_add(tutti_eval_result *r, const float *logits, const floa
     for (int64_t i = 0; i < n_rows * r->n_labels; i++) {
         if (present[i / r->n_labels] < 0) continue;
         tutti_label_result *label = &r->labels[i % r->n_labels];
-        bool is_one = y[i] > 0.5f, said = logits[i] > 0;
+        bool is_one = y[i] > 0.5f, predicted = logits[i] > 0;
         label->n_samples++;
         label->n_positive += is_one;
-        label->n_predicted += said;
-        label->n_correct += is_one == said;
+        label->n_predicted += predicted;
+        label->n_correct += is_one == predicted;
     }
 }
 

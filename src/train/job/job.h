@@ -95,7 +95,7 @@ typedef struct tti_job_config {
         char metrics[TTI_TEXT_MAX]; /* auto, none, or names between commas */
         char loss[TTI_TEXT_MAX];    /* a loss of tutti/losses.h */
         double huber_delta;         /* in standard deviations of the target */
-        double smooth_l1_beta;      /* likewise */
+        double smooth_l1_beta;      /* in standard deviations of the target */
         double label_smoothing;
         char class_weights[TTI_TEXT_MAX], pos_weight[TTI_TEXT_MAX]; /* numbers between commas */
         char ignore_index[TTI_TEXT_MAX];                            /* auto, none, or a label */
@@ -175,7 +175,7 @@ typedef struct tti_job_config {
         int64_t zero; /* ZeRO stage; partitions 1: state; 2: also gradients; 3: also parameters */
         char offload[TTI_TEXT_MAX]; /* moved from devices to their host: none | optimizer */
         int64_t min_workers; /* an elastic run continues with at least this many; 0: not elastic */
-        int64_t max_workers; /* of an elastic run; 0: workers */
+        int64_t max_workers; /* maximum of an elastic run; 0: workers */
         bool mirror;         /* elastic, with zero: partitions survive the loss of their worker */
         char hostfile[TTI_TEXT_MAX];      /* watched for the number of workers; "": none */
         int64_t spares;                   /* processes that wait for the place of a lost worker */

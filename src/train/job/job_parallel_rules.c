@@ -273,7 +273,7 @@ static void find_lost_restarts(const tti_job_config *c, char why[TTI_WHY]) {
 }
 
 /* True if workers do not wait for all others in each step. */
-static bool is_loose(const tti_job_config *c) {
+static bool is_unsynchronized(const tti_job_config *c) {
     return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
 }
 
@@ -296,7 +296,7 @@ static void find_rigid_workers(const tti_job_config *c, char why[TTI_WHY]) {
         say_elastic_needs("workers of one kind: give parallel.devices=gpu or cpu", why);
     else if (is(c->parallel.sync, "local"))
         say_elastic_needs("synchronous workers: give parallel.sync=all-reduce", why);
-    else if (tti_job_has_server(c) && is_loose(c))
+    else if (tti_job_has_server(c) && is_unsynchronized(c))
         say_elastic_needs(
             "synchronous workers: give parallel.staleness=0 and parallel.backup_workers=0", why);
     else if (compresses(c))
@@ -421,7 +421,7 @@ static void find_server_elsewhere(const tti_job_config *c, char why[TTI_WHY]) {
 
 /* Checks asynchronous workers with a divided model, of which the first replica stores the model. */
 static void find_loose_parts(const tti_job_config *c, char why[TTI_WHY]) {
-    if (!is_divided(c) || !is_loose(c) || c->parallel.servers == 1) return;
+    if (!is_divided(c) || !is_unsynchronized(c) || c->parallel.servers == 1) return;
     snprintf(
         why, TTI_WHY,
         "asynchronous workers that divide a model already have a server for each of its %" PRId64
@@ -435,13 +435,14 @@ static void find_server_with_parts(const tti_job_config *c, char why[TTI_WHY]) {
         snprintf(why, TTI_WHY,
                  "the parameter server already keeps the only copy of the optimizer state; give "
                  "parallel.zero=0");
-    else if (is_loose(c) && has_residuals(c))
+    else if (is_unsynchronized(c) && has_residuals(c))
         snprintf(why, TTI_WHY,
                  "%s keeps a residual of every gradient, which would be stale when it is sent and "
                  "lost at each checkpoint and evaluation; give parallel.wire=bf16 or f16, or "
                  "parallel.staleness=0 without backup workers",
                  c->parallel.compress);
-    else if (!is_loose(c) && !is_divided(c) && is(c->parallel.place, "threads") && compresses(c))
+    else if (!is_unsynchronized(c) && !is_divided(c) && is(c->parallel.place, "threads") &&
+             compresses(c))
         snprintf(why, TTI_WHY,
                  "worker threads share memory with a synchronous server, so nothing is sent; give "
                  "none, or parallel.place=processes");

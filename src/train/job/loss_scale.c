@@ -21,7 +21,7 @@ void tti_loss_scale_step(tti_loss_scale *s, bool overflow) {
     }
 }
 
-bool tti_loss_scale_answers(tti_loss_scale *s, bool skipped) {
+bool tti_loss_scale_handles(tti_loss_scale *s, bool skipped) {
     bool overflow = skipped && !tti_loss_scale_is_blameless(s);
     if (overflow || !skipped) tti_loss_scale_step(s, overflow);
     return overflow;

@@ -24,7 +24,7 @@ void tti_loss_scale_step(tti_loss_scale *s, bool overflow);
 
 /* Adjusts the scale after a step with a non-finite value.  True if the scale may have caused it, so
  * that it is not a failure. */
-bool tti_loss_scale_answers(tti_loss_scale *s, bool skipped);
+bool tti_loss_scale_handles(tti_loss_scale *s, bool skipped);
 
 /* True if the scale cannot have caused an overflow: it is fixed, or at most 1. */
 bool tti_loss_scale_is_blameless(const tti_loss_scale *s);

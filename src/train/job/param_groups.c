@@ -13,7 +13,7 @@
 #include "base/problem.h"
 
 /* On a mismatch the last * takes one more character; earlier ones need no backtracking. */
-bool tti_pattern_fits(const char *pattern, const char *name) {
+bool tti_pattern_matches(const char *pattern, const char *name) {
     const char *star = NULL, *from = NULL;
     while (*name) {
         if (*pattern == '*') {
@@ -104,12 +104,12 @@ tti_param_group tti_param_group_of(const tti_job_config *c, const char *name) {
     bool has_lr;
     for (int i = 0; i < c->optimizer.groups.n; i++) {
         const char *why = parse(c->optimizer.groups.v[i], pattern, &has_lr, &one);
-        if (why || !tti_pattern_fits(pattern, name)) continue;
+        if (why || !tti_pattern_matches(pattern, name)) continue;
         if (has_lr) sum.lr = one.lr, sum.frozen = one.frozen;
         if (one.has_decay) sum.has_decay = true, sum.decay = one.decay;
     }
     for (int i = 0; i < c->optimizer.freeze.n; i++)
-        if (tti_pattern_fits(c->optimizer.freeze.v[i], name)) sum.lr = 0, sum.frozen = true;
+        if (tti_pattern_matches(c->optimizer.freeze.v[i], name)) sum.lr = 0, sum.frozen = true;
     return sum;
 }
 
@@ -120,7 +120,7 @@ static tutti_status check_pattern(const char *key, const char *pattern, const ch
     char clipped[TTI_CLIP];
     int best = 0, best_distance = TTI_NOT_NEAR;
     for (int i = 0; i < n_names; i++) {
-        if (tti_pattern_fits(pattern, names[i])) return TUTTI_OK;
+        if (tti_pattern_matches(pattern, names[i])) return TUTTI_OK;
         int distance = tti_edit_distance(pattern, names[i]);
         if (distance < best_distance) best = i, best_distance = distance;
     }

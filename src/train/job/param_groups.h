@@ -30,6 +30,6 @@ const char *tti_param_group_parse(const char *text, char pattern[TTI_TEXT_MAX],
                                   tti_param_group *out);
 
 /* True if the pattern matches the whole name. */
-bool tti_pattern_fits(const char *pattern, const char *name);
+bool tti_pattern_matches(const char *pattern, const char *name);
 
 #endif /* TTI_TRAIN_PARAM_GROUPS_H */

@@ -25,7 +25,7 @@ static bool lower(const tti_plateau_desc *d, tti_plateau *s) {
     return true;
 }
 
-bool tti_plateau_see(const tti_plateau_desc *d, tti_plateau *s, double loss) {
+bool tti_plateau_update(const tti_plateau_desc *d, tti_plateau *s, double loss) {
     if (loss < s->best * (1 - d->threshold)) {
         s->best = loss;
         s->n_bad = 0;

@@ -36,7 +36,7 @@ tti_plateau tti_plateau_begin(void);
 
 /* Records the loss of an evaluation, in the order of the run.  True if it reduced the learning
  * rate. */
-bool tti_plateau_see(const tti_plateau_desc *desc, tti_plateau *state, double loss);
+bool tti_plateau_update(const tti_plateau_desc *desc, tti_plateau *state, double loss);
 
 /* Formats the state as one line, and parses it back exactly. text comes from a file and may be
  * anything. */

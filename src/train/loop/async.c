@@ -104,11 +104,11 @@ static tutti_status leave(const tti_async_desc *d, tutti_status st) {
 
 /* Handles a skipped update: if neither the loss scale caused it nor train.on_nan=skip allows it,
  * the run fails. */
-static tutti_status judge(const tti_async_desc *d, double scale, const tti_arrival *a) {
+static tutti_status handle_skipped(const tti_async_desc *d, double scale, const tti_arrival *a) {
     bool skipped = a->result.skipped, overflow = false;
     if (d->scale) {
         d->scale->scale = scale; /* a replayed step may have had another scale */
-        overflow = tti_loss_scale_answers(d->scale, skipped);
+        overflow = tti_loss_scale_handles(d->scale, skipped);
     }
     if (!skipped || overflow || strcmp(d->b->config.train.on_nan, "skip") == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_NUMERICS,
@@ -141,7 +141,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_lease *lease) {
     tti_step_result *r = &arrival.result;
     r->comm_ns = spent - batch.wait_ns - r->compute_ns - r->update_ns;
     tti_times_add(d->times, r, batch.wait_ns, spent);
-    return judge(d, scale, &arrival);
+    return handle_skipped(d, scale, &arrival);
 }
 
 /* Reports skipped updates of all workers.  Updates that were skipped because of the loss scale are
@@ -349,17 +349,17 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     return st;
 }
 
-tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
+tutti_status tti_async_place(tti_exec *exec, tti_async_assignment *out) {
     tti_server *server = tti_exec_server(exec);
     tti_members members;
     int worker = tti_exec_server_worker(exec);
     if (!tti_server_has_processes(server)) {
-        *out = (tti_async_seat){0};
+        *out = (tti_async_assignment){0};
         tti_server_eval_batches(exec, &out->index, &out->n_present);
         return TUTTI_OK;
     }
     TTI_TRY(tti_server_combine(exec, TTI_COMBINE_MAX, NULL, 0, &members));
-    *out = (tti_async_seat){0, 1, true, members.all};
+    *out = (tti_async_assignment){0, 1, true, members.all};
     /* With backup workers each worker, even one that has left, is assigned its shards of every
      * batch. */
     int first, last;

@@ -74,12 +74,12 @@ tutti_status tti_async_connect(tti_exec *exec, tutti_comm *comm);
 
 /* The batches that a worker evaluates: every n_present-th batch, starting at index; -1: none.  With
  * backup workers, its shards of all batches. */
-typedef struct tti_async_seat {
+typedef struct tti_async_assignment {
     int index, n_present;
     bool has_processes; /* workers are processes; `live` has those that take part */
     tti_worker_set live;
-} tti_async_seat;
-tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
+} tti_async_assignment;
+tutti_status tti_async_place(tti_exec *exec, tti_async_assignment *out);
 
 /* Adds the sums of evaluation batches in the order of the batches, and returns the total to all
  * workers. sums [n_batches]: this worker has filled the entries of its own batches. exec NULL:

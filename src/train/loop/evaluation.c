@@ -156,7 +156,7 @@ static tutti_status eval_for_dead(tti_evaluation *e, const tti_worker_set *there
 /* An asynchronous worker evaluates whole batches, a backup worker its shards of all batches. */
 static tutti_status eval_own_batches(tti_evaluation *e, tti_loader *loader) {
     int64_t n = tti_loader_steps_per_epoch(loader);
-    tti_async_seat seat;
+    tti_async_assignment seat;
     tti_worker_set members = {0};
     tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
     if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");

@@ -294,11 +294,11 @@ static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const t
  * them. */
 static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
                                  const accessor *user) {
-    uint64_t found = user->hash_here, said = tti_ckpt_get_meta(ckpt)->params_hash;
-    if (user->hash_there != said)
+    uint64_t found = user->hash_here, expected = tti_ckpt_get_meta(ckpt)->params_hash;
+    if (user->hash_there != expected)
         return tti_fail(TUTTI_E_CHECKPOINT,
                         "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
-                        tti_ckpt_dir(ckpt), user->hash_there, said);
+                        tti_ckpt_dir(ckpt), user->hash_there, expected);
     if (b->n_model_ranks == 0)
         TTI_TRY(tti_exec_params_hash(exec,
                                      &found)); /* with parts, no single worker has all parameters */

@@ -333,7 +333,7 @@ static tutti_status evaluate(worker_loop *s) {
         TTI_TRY(tti_phases_end_wait(&s->phases, tutti_comm_barrier(s->desc->comm)));
     }
     tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
-    tti_plateau_see(&plateau, &s->state.plateau, loss);
+    tti_plateau_update(&plateau, &s->state.plateau, loss);
     s->eval_step = s->state.step;
     s->eval_loss = loss;
     s->eval_accuracy = counts ? e.sums.all.correct / e.sums.all.count : NAN;
@@ -419,11 +419,11 @@ static double lr_of(const worker_loop *s, int64_t step) {
 
 /* Handles a step whose loss or gradient was not finite.  If a dynamic loss scale may be the cause,
  * only the scale changes. */
-static tutti_status judge(worker_loop *s, tutti_status st) {
+static tutti_status handle_nonfinite(worker_loop *s, tutti_status st) {
     bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
     bool is_reported = st == TUTTI_OK || skipped, overflow = false;
     if (s->is_scaled && is_reported)
-        overflow = tti_loss_scale_answers(&s->state.loss_scale, skipped);
+        overflow = tti_loss_scale_handles(&s->state.loss_scale, skipped);
     if (st == TUTTI_OK || overflow) return TUTTI_OK;
     if (!skipped || strcmp(s->c->train.on_nan, "skip") != 0) return st;
     /* end_skips reports the total */
@@ -455,7 +455,7 @@ static bool trial_is_over(const worker_loop *s) {
 static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
 
 /* True if a checkpoint, an evaluation or an average reads the parameters after n_steps steps. */
-static bool is_looked_at(const worker_loop *s, int64_t n_steps) {
+static bool reads_params(const worker_loop *s, int64_t n_steps) {
     return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
            n_steps % TTI_REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
 }
@@ -469,7 +469,7 @@ static bool may_go_ahead(const worker_loop *s) {
     if (s->desc->carry) return false; /* the host must know the last completed step */
     bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal &&
                 !s->is_asked && !tti_callbacks_follow_steps(s->desc->train);
-    return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
+    return n < tti_exec_depth(s->exec) && free && !reads_params(s, s->n_begun) &&
            !tti_balance_may_change(&s->balance, s->exec, s->n_begun) &&
            !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
@@ -583,7 +583,7 @@ static tutti_status one_step(worker_loop *s) {
                           ? tti_verify_end(&s->verify, at->lr, &s->last)
                           : tti_exec_end(s->exec, &s->last);
     s->exec_ns += tti_now_ns() - begun_ns;
-    TTI_TRY(judge(s, st));
+    TTI_TRY(handle_nonfinite(s, st));
     s->state.step++;
     if (s->desc->carry) TTI_TRY(note_commit(s, at));
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
@@ -734,7 +734,7 @@ static tutti_status salvage_step(worker_loop *s) {
     if (!ended || s->desc->carry->has_partitions)
         return st; /* partitions are restored from the mirror */
     s->last = result;
-    TTI_TRY(judge(s, st));
+    TTI_TRY(handle_nonfinite(s, st));
     note_result(s, &s->at_work[s->state.step % TTI_MAX_AHEAD]);
     s->state.step++;
     return TUTTI_OK;

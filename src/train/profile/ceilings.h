@@ -9,7 +9,7 @@ typedef struct tti_ceilings {
     double flops; /* operations per second of a matrix product of dtype */
     double bytes; /* read and written per second by a copy */
     tutti_dtype dtype;
-    int64_t side; /* of the square matrices */
+    int64_t side; /* side of the square matrices */
 } tti_ceilings;
 
 /* Measures the device that the calling thread has open, or one core of the host, on random data.

@@ -16,7 +16,7 @@ typedef struct tti_span_label {
 } tti_span_label;
 
 typedef struct tti_profile_span {
-    int32_t what, shard, step; /* what: index of the label; shard, step: as in tti_span */
+    int32_t what, shard, step; /* index of the label; shard and step are as in tti_span */
     int32_t unused;
     double start_us, us;
 } tti_profile_span;

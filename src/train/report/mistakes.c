@@ -67,18 +67,18 @@ static int place_of(const tti_mistakes *m, double probability) {
 }
 
 static void look_at(search *s, const float *logits, const float *x, int32_t label, int64_t index) {
-    int64_t n_classes = s->b->model_params.n_classes, said;
+    int64_t n_classes = s->b->model_params.n_classes, predicted;
     if (label < 0) return;
-    double probability = softmax_max(logits, n_classes, &said);
+    double probability = softmax_max(logits, n_classes, &predicted);
     s->m->n_seen++;
-    if (said == label) return;
+    if (predicted == label) return;
     s->m->n_wrong++;
     int at = place_of(s->m, probability);
     if (at < 0) return;
     s->m->n = TTI_MIN(s->m->n + 1, (int)TTI_MAX_MISTAKES);
     for (int i = s->m->n - 1; i > at; i--) s->m->found[i] = s->m->found[i - 1];
-    s->m->found[at] =
-        (tti_mistake){.index = index, .label = label, .said = said, .probability = probability};
+    s->m->found[at] = (tti_mistake){
+        .index = index, .label = label, .predicted = predicted, .probability = probability};
     take_pixels(x, &tutti_dataset_get_info(s->b->test)->x.shape, &s->m->found[at]);
 }
 
@@ -166,7 +166,7 @@ void tti_mistakes_draw(tti_str *out, const tti_mistakes *m, const tutti_dataset 
                        (long long)one->index);
         add_bmp(out, one);
         tti_str_add(out, "\"><b>");
-        add_name(out, names, one->said);
+        add_name(out, names, one->predicted);
         tti_str_printf(out, " <small>%.0f %%</small></b><span>is ", 100 * one->probability);
         add_name(out, names, one->label);
         tti_str_add(out, "</span></div>");

@@ -9,7 +9,7 @@ enum { TTI_MAX_MISTAKES = 20, TTI_MISTAKE_SIDE = 64 };
 
 typedef struct tti_mistake {
     int64_t index; /* number of the sample in the test split */
-    int64_t label, said;
+    int64_t label, predicted;
     double probability; /* probability of the predicted class */
     int h, w;           /* at most TTI_MISTAKE_SIDE */
     uint8_t rgb[TTI_MISTAKE_SIDE * TTI_MISTAKE_SIDE * 3];

@@ -63,7 +63,7 @@ typedef struct tti_reporter {
         *slowest_overall; /* finding about the whole run; NULL: not measured */
     int32_t *place;       /* [n_workers] owned: place of each worker in a mixed run (devices.h) */
     bool by_launcher;     /* started by another launcher: workers are processes */
-    const char *sums;     /* how gradients are reduced between workers; NULL, "": not reported */
+    const char *sums;     /* the kind of gradient reduction, as text; NULL, "": not reported */
 } tti_reporter;
 
 /* Initializes an inactive reporter, which every call accepts. */

@@ -43,14 +43,14 @@ typedef struct tti_slowest {
     double own[TTI_N_SPENT_PARTS]; /* ns since the last gathering; TTI_SPENT_COMPUTE includes copies
                                       and waits in steps */
     tti_exec_spent before;         /* state of exec when own began */
-    tti_slowest_finding
-        finding; /* of the last window; with many workers on one host only rank 0 has findings */
+    tti_slowest_finding finding;   /* finding of the last window; with many workers on one host only
+                                      rank 0 has findings */
     /* Arrays of workers that compute findings, allocated at the first gathering so that steps
      * allocate nothing. */
     double (*total)[TTI_N_SPENT_PARTS]; /* [n_ranks] seconds in all windows; owned */
     double (*all)[TTI_N_SPENT_PARTS];   /* [n_ranks] seconds in one window; owned */
     double *sorted;                     /* [n_ranks] for tti_slowest_of; owned */
-    tti_slowest_finding overall;        /* of all windows; why "none" below TTI_LATE_OVERALL */
+    tti_slowest_finding overall; /* finding of all windows; why is "none" below TTI_LATE_OVERALL */
 } tti_slowest;
 
 /* Computes the finding from the times of n_ranks workers, in seconds, without communication.  The

@@ -53,7 +53,7 @@ static void compare(int rank, const char *mine, const char *first, char verdict[
 }
 
 /* Sends the verdict of each rank to all ranks, so that all fail with the same message. */
-static tutti_status hear_verdicts(tutti_comm *comm, const char *mine) {
+static tutti_status gather_verdicts(tutti_comm *comm, const char *mine) {
     size_t n_ranks = (size_t)tutti_comm_n_ranks(comm);
     char *all = calloc(n_ranks, VERDICT_BYTES);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -80,7 +80,7 @@ tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml) {
     if (st == TUTTI_OK) {
         first[n_bytes - 1] = '\0';
         compare(rank, yaml, first, verdict);
-        st = hear_verdicts(comm, verdict);
+        st = gather_verdicts(comm, verdict);
     }
     free(first);
     return st;
@@ -166,7 +166,7 @@ tutti_status tti_agree_on_data(tutti_comm *comm, const tutti_dataset *train,
     TTI_TRY(tutti_comm_broadcast(comm, &first, sizeof first, TUTTI_U8, 0));
     first.host[sizeof first.host - 1] = first.x_type[sizeof first.x_type - 1] = '\0';
     compare_data(tutti_comm_rank(comm), &mine, &first, verdict);
-    return hear_verdicts(comm, verdict);
+    return gather_verdicts(comm, verdict);
 }
 
 /* ---- the run folder ---- */

@@ -98,7 +98,7 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
 tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
                                          const tti_bucket_link *link, const tti_blueprint **out);
 
-/* How a trained model is used.  Either like or spec is set. */
+/* The use of a trained model.  Either like or spec is set. */
 typedef struct tti_blueprint_use {
     const tti_blueprint *like; /* blueprint of the same job, which lends its data sets */
     const tti_data_spec *spec; /* specification of the run, shared: the training data is not read */

@@ -20,7 +20,7 @@ tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
 tutti_status tti_feeding_load(const tutti_dataset *ds, int n_threads, const tti_exec *exec,
                               tti_resident *out);
 
-/* Sets the field of step that tells if x of the loader's batches is bytes or floats. */
+/* Marks in step if x of the loader's batches is bytes or floats. */
 void tti_feeding_describe(const tti_loader *loader, tti_step_desc *step);
 
 /* Pins the loader's memory while it feeds exec (tti_exec_pin); unpin it before the loader is

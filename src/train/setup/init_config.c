@@ -369,9 +369,10 @@ static bool is_same(const tti_option *row, const char *a, const char *b) {
     return row->type == TTI_OPTION_FLOAT ? strtod(a, NULL) == strtod(b, NULL) : strcmp(a, b) == 0;
 }
 
-/* Sets a key of the job, or checks the value that it has. said: text such as "n_head" = 2, for
+/* Sets a key of the job, or checks the value that it has. source: text such as "n_head" = 2, for
  * messages. */
-static tutti_status put(const taking *t, const char *option, const char *value, const char *said) {
+static tutti_status put(const taking *t, const char *option, const char *value,
+                        const char *source) {
     const tti_option *row = row_of(option);
     const char *now = tutti_job_get(t->job, option);
     TTI_ASSERT(row && now);
@@ -379,13 +380,13 @@ static tutti_status put(const taking *t, const char *option, const char *value, 
     bool number = row->type == TTI_OPTION_INT || row->type == TTI_OPTION_FLOAT;
     if (number && (strtod(value, NULL) < row->min || strtod(value, NULL) > row->max))
         return tti_fail(TUTTI_E_CONFIG, "model.init: %s: %s, but %s must be from %g to %g",
-                        t->origin, said, option, row->min, row->max);
+                        t->origin, source, option, row->min, row->max);
     bool given = !is_same(row, now, row->value);
     if (given && !is_same(row, now, value))
         return tti_fail(TUTTI_E_CONFIG,
                         "model.init: %s: %s, but the job says %s=%s; leave out %s to use the value "
                         "of the files",
-                        t->origin, said, option, now, option);
+                        t->origin, source, option, now, option);
     bool vocabulary_of_data = strcmp(option, "data.vocabulary") == 0;
     if (vocabulary_of_data && !may_put_vocabulary(tti_job_config_of(t->job))) return TUTTI_OK;
     if (!given) tti_options_put(tti_job_options(t->job), option, value, t->origin);
@@ -403,31 +404,31 @@ static int64_t measure_tensor(const taking *t, const measure *m) {
     }
     int64_t n = 0;
     for (size_t i = 0; i < tti_weights_n(t->weights); i++)
-        n += tti_pattern_fits(m->tensor, tti_weights_at(t->weights, i)->name);
+        n += tti_pattern_matches(m->tensor, tti_weights_at(t->weights, i)->name);
     return n;
 }
 
 static tutti_status take_measured(const taking *t, const config_key *key) {
-    char value[TEXT], said[2 * TEXT];
+    char value[TEXT], source[2 * TEXT];
     int64_t n = measure_tensor(t, &key->measured);
     if (n == 0) return TUTTI_OK; /* loading will report the missing tensors */
     snprintf(value, sizeof value, "%" PRId64, n);
-    snprintf(said, sizeof said, "the tensors have %s = %" PRId64, key->name, n);
-    return put(t, option_of(t, key), value, said);
+    snprintf(source, sizeof source, "the tensors have %s = %" PRId64, key->name, n);
+    return put(t, option_of(t, key), value, source);
 }
 
 static tutti_status take_key(const taking *t, const config_key *key) {
     const json_t *value = json_object_get(t->root, key->name);
-    char text[TEXT] = "", printed[VALUE], said[VALUE + TEXT];
+    char text[TEXT] = "", printed[VALUE], source[VALUE + TEXT];
     if (!value || json_is_null(value)) {
         if (!key->option) return TUTTI_OK;
         if (!key->absent) return take_measured(t, key);
-        snprintf(said, sizeof said, "\"%s\" is absent, which means %s", key->name, key->absent);
-        return put(t, key->option, key->absent, said);
+        snprintf(source, sizeof source, "\"%s\" is absent, which means %s", key->name, key->absent);
+        return put(t, key->option, key->absent, source);
     }
     if (!key->read(value, text)) return refuse_value(t, key, value);
-    snprintf(said, sizeof said, "\"%s\" is %s", key->name, print(value, printed));
-    return key->option ? put(t, option_of(t, key), text, said) : TUTTI_OK;
+    snprintf(source, sizeof source, "\"%s\" is %s", key->name, print(value, printed));
+    return key->option ? put(t, option_of(t, key), text, source) : TUTTI_OK;
 }
 
 /* ---- the output layer ---- */
@@ -478,9 +479,9 @@ static tutti_status take_keys(const taking *t) {
     for (const config_key *key = t->family->keys; key->name; key++) {
         bool tie = strcmp(key->name, "tie_word_embeddings") == 0;
         if (tie && untied) {
-            char said[2 * TEXT];
-            snprintf(said, sizeof said, "%s differs from the token table", t->family->head);
-            TTI_TRY(put(t, key->option, "no", said));
+            char source[2 * TEXT];
+            snprintf(source, sizeof source, "%s differs from the token table", t->family->head);
+            TTI_TRY(put(t, key->option, "no", source));
         } else {
             TTI_TRY(take_key(t, key));
         }

@@ -32,8 +32,8 @@ TUTTI_NODISCARD tutti_status tti_kernels_decide(const tti_kernel_record *all, in
 void tti_kernels_text(const tti_devices *devices, int n_workers, char *out, size_t n_bytes);
 
 typedef struct tti_kernel_query {
-    tutti_comm *comm;           /* devices of this machine */
-    const tti_devices *devices; /* of this machine */
+    tutti_comm *comm;           /* NULL: all workers run on this machine with this build */
+    const tti_devices *devices; /* devices of this machine */
     int local_rank;             /* local rank of this rank; used with comm */
     int n_workers;              /* used without comm */
     bool exact;

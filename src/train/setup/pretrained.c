@@ -31,7 +31,7 @@ typedef struct loading {
 static bool is_excepted(const tti_blueprint *b, const char *name) {
     const tti_text_list *patterns = &b->config.model.init_except;
     for (int i = 0; i < patterns->n; i++)
-        if (tti_pattern_fits(patterns->v[i], name)) return true;
+        if (tti_pattern_matches(patterns->v[i], name)) return true;
     return false;
 }
 

@@ -109,8 +109,8 @@ static tutti_status add_sample_losses(const tti_shard_graph_desc *d, tutti_graph
 
 /* ---- the job's loss ---- */
 
-/* Checks that there are logits for every target: the target's shape plus a class dimension, or all
- * rows flattened. */
+/* Checks that every target has logits: the shape of the target plus a class dimension, or all rows
+ * flattened. */
 static tutti_status check_logits(const tutti_value *logits, const tutti_shape *target,
                                  int64_t n_classes) {
     const tutti_shape *shape = &logits->type.shape;
@@ -331,7 +331,7 @@ static bool is_loss(const tti_shard_graph_desc *d, const char *name) {
 }
 
 /* True if workers do not evaluate each batch together. */
-static bool is_loose(const tti_job_config *c) {
+static bool is_unsynchronized(const tti_job_config *c) {
     return strcmp(c->parallel.sync, "parameter-server") == 0 &&
            (c->parallel.staleness != 0 || c->parallel.backup_workers > 0);
 }
@@ -340,7 +340,7 @@ static bool is_loose(const tti_job_config *c) {
  * metric. */
 static const char *usual_metrics(const tti_shard_graph_desc *d, const scored_pair *s) {
     static const char *const of_values[] = {"mse", "mae", "huber", "smooth_l1"};
-    if (d->info->n_fields == 0 || !s->target || is_loose(d->config)) return "";
+    if (d->info->n_fields == 0 || !s->target || is_unsynchronized(d->config)) return "";
     const tutti_shape *x = &s->predicted->type.shape, *y = &s->target->type.shape;
     bool is_map = s->target->type.dtype == TUTTI_I32 && x->n_dims == y->n_dims + 1 &&
                   y->n_dims > 2 && x->dim[1] > 1 && x->dim[x->n_dims - 1] > 1;
@@ -421,7 +421,7 @@ static tutti_status add_metrics(const tti_shard_graph_desc *d, tutti_graph *g,
         snprintf(name, sizeof name, "%.*s", (int)TTI_MIN(n, sizeof name - 1), at);
         at += n;
         if (is_known(d, g, name)) continue;
-        if (is_loose(d->config))
+        if (is_unsynchronized(d->config))
             return tti_fail(TUTTI_E_CONFIG,
                             "train.metrics: workers that do not wait for each other evaluate "
                             "batches of their own; give train.metrics=none");

@@ -14,7 +14,7 @@ bool tti_weight_is_transposed(const tti_blueprint *b, const char *name) {
     const tutti_model *model = tti_job_model(&b->config);
     if (!model || !model->transposed) return false;
     for (const char *const *p = model->transposed; *p; p++)
-        if (tti_pattern_fits(*p, name)) return true;
+        if (tti_pattern_matches(*p, name)) return true;
     return false;
 }
 
@@ -145,7 +145,7 @@ tti_weight_parts tti_weight_find_parts(const tti_blueprint *b, const tti_weights
 
 static bool fits_any(const char *const *patterns, const char *name) {
     for (; *patterns; patterns++)
-        if (tti_pattern_fits(*patterns, name)) return true;
+        if (tti_pattern_matches(*patterns, name)) return true;
     return false;
 }
 

@@ -43,14 +43,14 @@ T_CASE(it_answers_for_itself) {
     tti_loss_scale s, fixed;
     tti_loss_scale_init(&s, 0);
     tti_loss_scale_init(&fixed, 8);
-    assert_false(tti_loss_scale_answers(&s, false));
+    assert_false(tti_loss_scale_handles(&s, false));
     T_EQ(s.n_good, 1);
-    assert_true(tti_loss_scale_answers(&s, true));
+    assert_true(tti_loss_scale_handles(&s, true));
     T_NEAR(s.scale, 32768, 0);
     s.scale = 1, s.n_good = 5;
-    assert_false(tti_loss_scale_answers(&s, true));
+    assert_false(tti_loss_scale_handles(&s, true));
     assert_true(s.scale == 1 && s.n_good == 5);
-    assert_false(tti_loss_scale_answers(&fixed, true));
+    assert_false(tti_loss_scale_handles(&fixed, true));
     T_NEAR(fixed.scale, 8, 0);
 }
 

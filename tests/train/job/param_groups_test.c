@@ -41,7 +41,7 @@ static const struct {
 T_CASE(patterns) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(fits); i++)
-        if (tti_pattern_fits(fits[i].pattern, fits[i].name) != fits[i].fits)
+        if (tti_pattern_matches(fits[i].pattern, fits[i].name) != fits[i].fits)
             fail_msg("\"%s\" and \"%s\"", fits[i].pattern, fits[i].name);
 }
 
@@ -53,7 +53,7 @@ T_CASE(patterns_are_cheap) {
     name[sizeof name - 1] = '\0';
     for (size_t i = 0; i + 2 < sizeof pattern; i += 2) memcpy(pattern + i, "*a", 2);
     memcpy(pattern + sizeof pattern - 2, "b", 2);
-    for (int i = 0; i < 100; i++) assert_false(tti_pattern_fits(pattern, name));
+    for (int i = 0; i < 100; i++) assert_false(tti_pattern_matches(pattern, name));
 }
 
 static tutti_job *job_of(const char *groups, const char *freeze) {

@@ -17,7 +17,7 @@ T_CASE(falls_where_pytorchs_does) {
     T_EQ(TTI_COUNT(golden_plateau), TTI_COUNT(golden_losses_seen));
     for (size_t i = 0; i < TTI_COUNT(golden_plateau); i++) {
         char text[TTI_PLATEAU_TEXT];
-        bool fell = tti_plateau_see(&desc, &s, golden_losses_seen[i]);
+        bool fell = tti_plateau_update(&desc, &s, golden_losses_seen[i]);
         T_NEAR(tti_lr(&lr, (int64_t)i), golden_plateau[i], 1e-15);
         assert_true(fell == (golden_plateau[i] < before));
         before = golden_plateau[i];
@@ -31,9 +31,9 @@ T_CASE(falls_where_pytorchs_does) {
 T_CASE(nan_is_not_better) {
     T_UNUSED;
     tti_plateau s = tti_plateau_begin();
-    assert_false(tti_plateau_see(&desc, &s, NAN));
-    assert_false(tti_plateau_see(&desc, &s, NAN));
-    assert_true(tti_plateau_see(&desc, &s, NAN));
+    assert_false(tti_plateau_update(&desc, &s, NAN));
+    assert_false(tti_plateau_update(&desc, &s, NAN));
+    assert_true(tti_plateau_update(&desc, &s, NAN));
     assert_true(isinf(s.best));
     T_NEAR(s.scale, 0.3, 1e-15);
 }
@@ -41,7 +41,7 @@ T_CASE(nan_is_not_better) {
 T_CASE(a_lowest_rate_is_kept) {
     T_UNUSED;
     tti_plateau s = tti_plateau_begin();
-    for (int i = 0; i < 1000; i++) tti_plateau_see(&desc, &s, 1);
+    for (int i = 0; i < 1000; i++) tti_plateau_update(&desc, &s, 1);
     T_NEAR(0.4 * s.scale, 0.02, 1e-15);
 }
 

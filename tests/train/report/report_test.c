@@ -133,7 +133,7 @@ T_CASE(mistakes_in_order) {
     T_EQ(m.n_wrong, 50 - (int)(r.accuracy * 50 + 0.5));
     T_EQ(m.n, TTI_MIN(m.n_wrong, TTI_MAX_MISTAKES));
     for (int i = 0; i < m.n; i++) {
-        assert_true(m.found[i].label != m.found[i].said && m.found[i].h == 28);
+        assert_true(m.found[i].label != m.found[i].predicted && m.found[i].h == 28);
         assert_true(i == 0 || m.found[i].probability <= m.found[i - 1].probability);
     }
     tti_mistakes_free(&m);
