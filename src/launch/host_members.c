@@ -41,7 +41,7 @@ static void report(const tti_supervisor *s, const char *text) {
 }
 
 static int n_nodes(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->n_nodes; }
-static const tti_host_offset *place_of(const tti_supervisor *s) {
+static const tti_host_layout *place_of(const tti_supervisor *s) {
     return tti_hosts_place(s->desc->hosts);
 }
 static int own_node(const tti_supervisor *s) { return tti_hosts_place(s->desc->hosts)->node; }

@@ -19,7 +19,7 @@ static void warn(const tti_supervisor *s, const char *text) {
 /* The numbers that a version of the file requests for the hosts of a run. */
 typedef struct request {
     const tti_supervisor *s;
-    const tti_host_offset *place;
+    const tti_host_layout *place;
     tti_host_names *names; /* [n_nodes] */
     int32_t *targets;      /* [n_nodes] */
 } request;
@@ -101,7 +101,7 @@ static void fill(request *r, bool all, bool *ok) {
 
 static void follow_file(tti_supervisor *s, bool all) {
     tti_hosts *hosts = s->desc->hosts;
-    const tti_host_offset *place = tti_hosts_place(hosts);
+    const tti_host_layout *place = tti_hosts_place(hosts);
     size_t n = (size_t)place->n_nodes;
     request r = {.s = s,
                  .place = place,

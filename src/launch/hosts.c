@@ -29,7 +29,7 @@ enum {
 };
 
 struct tti_hosts {
-    tti_host_offset place;
+    tti_host_layout place;
     char host[256], token[256], run_dir[TTI_HOST_TEXT_BYTES];
     int port;
     unsigned char job[32], run[32];
@@ -66,7 +66,7 @@ static tutti_status refuse_counts(const char *text) {
                     text, TTI_MAX_HOST_WORKERS, TTI_MAX_WORLD_SIZE);
 }
 
-static tutti_status read_counts(const char *text, tti_host_offset *out) {
+static tutti_status read_counts(const char *text, tti_host_layout *out) {
     const char *p = text;
     size_t most = 1;
     for (const char *c = text; *c; c++) most += *c == ',';
@@ -84,7 +84,7 @@ static tutti_status read_counts(const char *text, tti_host_offset *out) {
     }
 }
 
-static tutti_status find_node(const char *node, const char *nodes, tti_host_offset *out) {
+static tutti_status find_node(const char *node, const char *nodes, tti_host_layout *out) {
     char *end;
     long n = strtol(node, &end, 10);
     if (end == node || *end || n < 0 || n >= out->n_nodes)
@@ -101,16 +101,16 @@ static tutti_status find_node(const char *node, const char *nodes, tti_host_offs
     return TUTTI_OK;
 }
 
-void tti_host_place_free(tti_host_offset *place) {
+void tti_host_layout_free(tti_host_layout *place) {
     free(place->n_workers);
-    *place = (tti_host_offset){0};
+    *place = (tti_host_layout){0};
 }
 
-tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_offset *out) {
+tutti_status tti_host_layout_find(tti_getenv_fn get, void *user, tti_host_layout *out) {
     const tti_environment env = {get, user};
     const char *nodes = tti_env_look(&env, "TUTTI_NODES"),
                *node = tti_env_look(&env, "TUTTI_NODE_RANK");
-    *out = (tti_host_offset){0};
+    *out = (tti_host_layout){0};
     if (!nodes && !node) return TUTTI_OK;
     if (!nodes || !node)
         return tti_fail(TUTTI_E_CONFIG,
@@ -118,7 +118,7 @@ tutti_status tti_host_place_find(tti_getenv_fn get, void *user, tti_host_offset 
                         "TUTTI_NODES and TUTTI_NODE_RANK");
     tutti_status st = read_counts(nodes, out);
     if (st == TUTTI_OK) st = find_node(node, nodes, out);
-    if (st != TUTTI_OK) tti_host_place_free(out);
+    if (st != TUTTI_OK) tti_host_layout_free(out);
     return st;
 }
 
@@ -624,13 +624,13 @@ static tutti_status connect_first(tti_hosts *h, int64_t deadline_ns, int timeout
  * Tutti. */
 static void name_job(const tti_hosts_desc *desc, unsigned char out[32]) {
     unsigned char parts[96] = TUTTI_VERSION;
-    const tti_host_offset *place = &desc->place;
+    const tti_host_layout *place = &desc->place;
     tti_sha256(desc->job, strlen(desc->job), parts + 32);
     tti_sha256(place->n_workers, (size_t)place->n_nodes * sizeof *place->n_workers, parts + 64);
     tti_sha256(parts, sizeof parts, out);
 }
 
-static bool alloc_lists(tti_hosts *h, const tti_host_offset *place) {
+static bool alloc_lists(tti_hosts *h, const tti_host_layout *place) {
     size_t n = (size_t)place->n_nodes;
     h->most_parked = 64 + 4 * place->n_nodes;
     h->place.n_workers = calloc(n, sizeof *h->place.n_workers);
@@ -642,7 +642,7 @@ static bool alloc_lists(tti_hosts *h, const tti_host_offset *place) {
     return has_table && h->place.n_workers && h->hosts && h->probes && h->tried_ns && h->parked;
 }
 
-static tutti_status make_lists(tti_hosts *h, const tti_host_offset *place) {
+static tutti_status make_lists(tti_hosts *h, const tti_host_layout *place) {
     h->listener = -1;
     for (int i = 0; i < N_PENDING; i++) h->pending[i].fd = -1;
     h->place = *place;
@@ -705,7 +705,7 @@ void tti_hosts_close(tti_hosts *h) {
     free(h);
 }
 
-const tti_host_offset *tti_hosts_place(const tti_hosts *h) { return &h->place; }
+const tti_host_layout *tti_hosts_place(const tti_hosts *h) { return &h->place; }
 const char *tti_hosts_run_dir(const tti_hosts *h) { return h->run_dir; }
 const char *tti_hosts_token(const tti_hosts *h) { return h->token; }
 tti_host *tti_hosts_get(tti_hosts *h, int node) { return &h->hosts[node]; }

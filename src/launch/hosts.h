@@ -20,19 +20,19 @@
 #include "tutti/launch.h"
 
 /* The hosts of a run, from TUTTI_NODES and TUTTI_NODE_RANK. */
-typedef struct tti_host_offset {
+typedef struct tti_host_layout {
     int node, n_nodes; /* n_nodes 0: a run on one host */
     int *n_workers;    /* [n_nodes], owned */
     int n_all;         /* sum of n_workers */
     int first_rank;    /* sum of n_workers of the hosts before this one */
     int n_together; /* the members of each host are a multiple of this; set by the caller; 0: 1 */
-} tti_host_offset;
+} tti_host_layout;
 
 /* Reads the place from the environment.  On success the caller frees *out.  TUTTI_E_CONFIG: the
  * variables are invalid; the message names them. get NULL: getenv. */
-TUTTI_NODISCARD tutti_status tti_host_place_find(tti_getenv_fn get, void *user,
-                                                 tti_host_offset *out);
-void tti_host_place_free(tti_host_offset *place);
+TUTTI_NODISCARD tutti_status tti_host_layout_find(tti_getenv_fn get, void *user,
+                                                  tti_host_layout *out);
+void tti_host_layout_free(tti_host_layout *place);
 
 enum { TTI_HOST_NAME_BYTES = 256 };
 
@@ -67,7 +67,7 @@ typedef struct tti_hosts tti_hosts;
 
 /* Place and texts are copied by tti_hosts_open. */
 typedef struct tti_hosts_desc {
-    tti_host_offset place;
+    tti_host_layout place;
     const char *host; /* MASTER_ADDR */
     int port;         /* MASTER_PORT; rank 0 of an epoch uses one of the 16 after it */
     const char *token;
@@ -83,7 +83,7 @@ TUTTI_NODISCARD tutti_status tti_hosts_open(const tti_hosts_desc *desc, int time
                                             tti_hosts **out);
 void tti_hosts_close(tti_hosts *hosts);
 
-const tti_host_offset *tti_hosts_place(const tti_hosts *hosts);
+const tti_host_layout *tti_hosts_place(const tti_hosts *hosts);
 const char *tti_hosts_run_dir(const tti_hosts *hosts);
 const char *tti_hosts_token(const tti_hosts *hosts);
 

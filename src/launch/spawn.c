@@ -46,7 +46,7 @@ static tutti_status make_environment(const tti_spawn_desc *desc, environment *en
     if (!env->list) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
     memcpy(env->list, environ, n * sizeof *env->list);
     env->n = n;
-    const tti_host_offset *place = desc->place;
+    const tti_host_layout *place = desc->place;
     int n_all = place ? place->n_all : desc->n_ranks;
     set_number(env, "RANK", desc->rank + (place ? place->first_rank : 0));
     set_number(env, "WORLD_SIZE", n_all);

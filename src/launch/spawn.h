@@ -17,7 +17,7 @@ typedef struct tti_spawn_fd {
 typedef struct tti_spawn_desc {
     char *const *argv;                   /* NULL-terminated; argv[0] is looked up in PATH */
     int rank, n_ranks;                   /* n_ranks: workers on this host */
-    const struct tti_host_offset *place; /* set for a run on several hosts; NULL: one host */
+    const struct tti_host_layout *place; /* set for a run on several hosts; NULL: one host */
     int restart;                         /* number of earlier starts of the workers */
     int joins;               /* TUTTI_JOINS: its slot + 1 if it joins a running group; else 0 */
     int out_fd, err_fd;      /* become descriptors 1 and 2 */

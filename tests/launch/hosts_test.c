@@ -32,22 +32,22 @@ static const char *look(void *user, const char *name) {
 
 static void places_are_read(void **state) {
     (void)state;
-    tti_host_offset place;
-    T_OK(tti_host_place_find(look, &(variables){NULL, NULL}, &place));
+    tti_host_layout place;
+    T_OK(tti_host_layout_find(look, &(variables){NULL, NULL}, &place));
     T_EQ(place.n_nodes, 0);
-    T_OK(tti_host_place_find(look, &(variables){"3,1,2", "2"}, &place));
+    T_OK(tti_host_layout_find(look, &(variables){"3,1,2", "2"}, &place));
     T_EQ(place.n_nodes, 3);
     T_EQ(place.node, 2);
     T_EQ(place.first_rank, 4);
     T_EQ(place.n_workers[2], 2);
     T_EQ(place.n_all, 6);
-    tti_host_place_free(&place);
+    tti_host_layout_free(&place);
     char many[2 * 1000 + 8] = "4096";
     for (int i = 0; i < 1000; i++) strcat(many, ",9");
-    T_OK(tti_host_place_find(look, &(variables){many, "1000"}, &place));
+    T_OK(tti_host_layout_find(look, &(variables){many, "1000"}, &place));
     T_EQ(place.n_nodes, 1001);
     T_EQ(place.first_rank, 4096 + 9 * 999);
-    tti_host_place_free(&place);
+    tti_host_layout_free(&place);
     static const variables wrong[] = {{"3,1", NULL},
                                       {NULL, "0"},
                                       {"3", "0"},
@@ -67,7 +67,7 @@ static void places_are_read(void **state) {
                                       {"9999999999999999999,1", "0"}};
     for (size_t i = 0; i < TTI_COUNT(wrong); i++) {
         variables v = wrong[i];
-        T_EQ(tti_host_place_find(look, &v, &place), TUTTI_E_CONFIG);
+        T_EQ(tti_host_layout_find(look, &v, &place), TUTTI_E_CONFIG);
     }
 }
 

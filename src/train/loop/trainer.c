@@ -74,7 +74,7 @@ typedef struct trainer {
     tti_carry *carry;          /* set in a worker of an elastic run; else NULL */
     int slot;                  /* rank of this process on its host when it was started */
     int device_place;          /* selects the device of a worker of an elastic run */
-    tti_host_offset hosts;     /* used by an elastic run on several hosts */
+    tti_host_layout hosts;     /* used by an elastic run on several hosts */
     tti_hosts *links;          /* links of its supervisor to the other supervisors; NULL: none */
 } trainer;
 
@@ -721,7 +721,7 @@ static tutti_status check_elastic(const trainer *t, bool foreign) {
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
-    TTI_TRY(tti_host_place_find(NULL, NULL, &t->hosts));
+    TTI_TRY(tti_host_layout_find(NULL, NULL, &t->hosts));
     if (foreign || t->hosts.n_nodes > 0) TTI_TRY(take_workers_of_launcher(t));
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
@@ -787,7 +787,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
     tti_hosts_close(t.links);
-    tti_host_place_free(&t.hosts);
+    tti_host_layout_free(&t.hosts);
     tti_run_dir_unlock(t.lock);
     free(t.yaml);
     (void)TTI_FAULT(t.is_worker ? "train.worker_ended" : "train.ended");

@@ -9,7 +9,7 @@
 #include "train/setup/kernels.h"
 #include "train/setup/worker_exec.h"
 
-static bool all_are_multiples(const tti_host_offset *place, int each) {
+static bool all_are_multiples(const tti_host_layout *place, int each) {
     for (int i = 0; i < place->n_nodes; i++)
         if (place->n_workers[i] % each != 0) return false;
     return true;
@@ -19,7 +19,7 @@ static bool all_are_multiples(const tti_host_offset *place, int each) {
  * host costs only its own workers.  Otherwise it is a tensor group, and the stages of a replica may
  * be on several hosts.  Then a lost host also idles workers of other hosts, so no worker may have
  * the only copy of a partition. */
-static int find_together(const tti_host_offset *place, const tti_job_config *c) {
+static int find_together(const tti_host_layout *place, const tti_job_config *c) {
     int each = (int)tti_job_workers_of_model(c);
     return all_are_multiples(place, each) ? each : (int)c->parallel.tensor;
 }
@@ -31,7 +31,7 @@ static tutti_status refuse_stages(const char *where, const tti_job_config *c) {
                     where, (int)tti_job_workers_of_model(c));
 }
 
-static tutti_status check_replicas(const tti_host_offset *place, const tti_job_config *c) {
+static tutti_status check_replicas(const tti_host_layout *place, const tti_job_config *c) {
     int each = (int)tti_job_workers_of_model(c), tensor = (int)c->parallel.tensor;
     if (place->n_all % each != 0)
         return tti_fail(TUTTI_E_CONFIG,
@@ -49,7 +49,7 @@ static tutti_status check_replicas(const tti_host_offset *place, const tti_job_c
         tensor, each);
 }
 
-tutti_status tti_host_group_check(const tti_host_offset *place, const tti_job_config *c) {
+tutti_status tti_host_group_check(const tti_host_layout *place, const tti_job_config *c) {
     if (c->parallel.min_workers == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.min_workers: TUTTI_NODES starts an elastic run "
@@ -64,12 +64,12 @@ tutti_status tti_host_group_check(const tti_host_offset *place, const tti_job_co
     return check_replicas(place, c);
 }
 
-tutti_status tti_host_group_open(const tti_host_offset *place, const tti_job_config *c,
+tutti_status tti_host_group_open(const tti_host_layout *place, const tti_job_config *c,
                                  const tti_devices *devices, const char *yaml, const char *run_dir,
                                  tti_hosts **out) {
     char host[256], token[TTI_TOKEN_BYTES], machine[256];
     int port;
-    tti_host_offset grouped = *place;
+    tti_host_layout grouped = *place;
     grouped.n_together = find_together(place, c);
     if (devices->n > 0 && grouped.n_together != tti_job_workers_of_model(c))
         return refuse_stages("on GPUs", c);
