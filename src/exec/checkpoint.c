@@ -114,7 +114,7 @@ static float *gradients_of(tti_exec *x) {
     return device ? tti_exec_device_gradients(device) : tti_exec_grads(x);
 }
 
-/* ---- slot by slot, where a data group has partitions ---- */
+/* ---- slot by slot, if a data group has partitions ---- */
 
 /* Sent by rank 0 of a data group to its other ranks. */
 typedef struct request {
@@ -124,7 +124,7 @@ typedef struct request {
 
 enum { END = -9 };
 
-/* Host memory, for a device without optimizer state. */
+/* Returns the host executor for a device without optimizer state, else x. */
 static tti_exec *with_state(tti_exec *x) {
     tti_offload *offload = tti_offload_of(x);
     return offload ? tti_offload_host(offload) : x;
@@ -372,7 +372,7 @@ static tutti_status answer(tti_exec *x, const param_request *want) {
     return TUTTI_OK;
 }
 
-/* Copies a tensor shard to its places in the whole parameter, or from there. */
+/* Copies a tensor shard to its positions in the whole parameter, or from there. */
 static void place(const tutti_shape *shape, uint64_t cut, float *whole, float *tensor_shard,
                   bool take) {
     size_t n_elems = (size_t)tutti_shape_n_elems(shape), inner = 1, outer = 1;

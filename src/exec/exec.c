@@ -1,4 +1,4 @@
-/* exec.c - creates a worker: compute threads, kernels, memory; its steps. */
+/* exec.c - creates workers (compute threads, kernels, memory) and runs their steps. */
 #include "exec/exec.h"
 
 #include <stdio.h>
@@ -83,7 +83,7 @@ static tutti_status grow_buffers(tti_exec *x, int n) {
     return TUTTI_OK;
 }
 
-/* Peers read buffers directly, so all ranks ask for equally many.  In mixed CPU+GPU runs device
+/* Peers read buffers directly, so all ranks allocate the same number. In mixed CPU+GPU runs device
  * buffers stay local; the memory that peers read is on their host. */
 static tutti_status agree_buffers(tti_exec *x, int32_t *n) {
     int32_t own = *n = x->setup.acc.n_buffers;
@@ -313,7 +313,7 @@ static tutti_status build_worker(tti_exec *x) {
         x->setup.arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(tti_device_tp_create(x, &x->tp));
     if (x->device && x->setup.desc.offload) {
-        /* The host has parameters and state of a device, and makes its update. */
+        /* The host stores the parameters and state of the device, and runs its update. */
         tti_exec *host;
         if (x->setup.divided)
             return tti_fail(TUTTI_E_UNSUPPORTED,
@@ -436,9 +436,9 @@ tutti_status tti_exec_rebalance(tti_exec *x, const tti_shard_map *shard_map) {
 }
 
 static void destroy(tti_exec *x) {
-    tti_profile_drop(x);
+    tti_profile_close(x);
     tti_exec_device_release(x);
-    release_compute_threads(x); /* with it the threads that use what follows */
+    release_compute_threads(x); /* also ends the threads that use the memory below */
     tti_exec *host = tti_offload_host(x->offload);
     tti_offload_destroy(x->offload);
     x->offload = NULL;
@@ -450,7 +450,7 @@ static void destroy(tti_exec *x) {
     if (!x->setup.desc.shared_params) {
         x->setup.desc.backend->release(x->arrays->low_copies,
                                        tti_plan_low_copies_bytes(x->setup.desc.plan) + 64);
-        bool is_sharded = x->sharded && !x->device; /* then the communicator's */
+        bool is_sharded = x->sharded && !x->device; /* then the communicator owns the parameters */
         if (!is_sharded) x->setup.desc.backend->release(x->arrays->params, param_bytes(x) + 64);
         if (!is_sharded || !x->sharded->params)
             x->setup.desc.backend->release(x->arrays->ema, state_bytes(x) + 64);
@@ -522,7 +522,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     if (x->device) x->setup.desc.backend->device->memory.get_usage(&n_now, &n_peak, &n_free);
     if (x->sharded)
         grads = tti_sharded_grads(x->sharded, &x->setup.acc, &x->setup.share, plan) * sizeof(float);
-    if (x->offload) { /* on the host, with the summed gradients */
+    if (x->offload) { /* averages are on the host, with the summed gradients */
         const tti_exec_memory m = tti_exec_memory_use(tti_offload_host(x->offload));
         offloaded = m.params + m.states + m.ema + flat;
     }
@@ -712,9 +712,9 @@ tutti_status tti_exec_profile_begin(tti_exec *x, int n_steps) {
 
 tutti_status tti_exec_profile_end(tti_exec *x, tti_timeline *out) {
     tti_exec_device *device = tti_device_of(x);
-    tutti_status st = tti_profile_hand_over(x, out);
+    tutti_status st = tti_profile_read(x, out);
     if (device) tti_exec_device_profile_end(device);
-    tti_profile_drop(x);
+    tti_profile_close(x);
     return st;
 }
 

@@ -1,10 +1,10 @@
 /* exec.h - one worker: a plan bound to compute threads, memory and a communicator.
  *
- * The same code runs every worker, whether it is a thread or a process, alone or one of many.  A
- * step is: shards in parallel on the compute threads; gradients added along the fixed tree, first
- * inside the worker, then between workers; one small all-reduce of sums and counts; the update on
- * every worker.  In exact mode everything that is logged or stored is the same on all of them, bit
- * for bit. */
+ * The same code runs every worker, whether it is a thread or a process, alone or one of many. A
+ * step computes shards in parallel on the compute threads, and adds gradients along the fixed tree,
+ * first inside the worker, then between workers. One small all-reduce adds sums and counts, and
+ * every worker runs the update. In exact mode everything that is logged or stored is bit-identical
+ * on all workers. One thread calls the functions of a worker, unless stated otherwise. */
 #ifndef TTI_EXEC_EXEC_H
 #define TTI_EXEC_EXEC_H
 
@@ -12,27 +12,27 @@
 #include "exec/program/exec_program.h"
 #include "exec/worker/desc.h"
 
-/* Prepares everything and initializes the parameters from the seed.  Collective.  On success *out
- * is owned by the caller. */
+/* Creates a worker and initializes the parameters from the seed. Collective. On success the caller
+ * owns *out. */
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out);
 void tti_exec_destroy(tti_exec *exec);
 
-/* desc.server, desc.server_worker. */
+/* Return desc.server and desc.server_worker. */
 tti_server *tti_exec_server(const tti_exec *exec);
 int tti_exec_server_worker(const tti_exec *exec);
 
-/* Shards of this worker: first .. last-1 of V. */
+/* The shards of this worker: first .. last-1 of the batch's shards. */
 int tti_exec_first_shard(const tti_exec *exec);
 int tti_exec_last_shard(const tti_exec *exec);
 /* The worker's cores, to one of which its calling thread is bound; n 0: not bound. */
 void tti_exec_cores(const tti_exec *exec, tti_cores *out);
 
-/* Whether the shards may be redistributed between two steps: on the host, or with desc.mixed, if
- * gradients and parameters are unsharded and there are no residuals.  The same on all workers. */
+/* True if shards may be redistributed between two steps: on the host, or with desc.mixed, if
+ * gradients and parameters are unsharded and there are no residuals. Equal on all workers. */
 bool tti_exec_can_rebalance(const tti_exec *exec);
 
-/* Redistributes the shards to the ranks of the same communicator; parameters and state do not
- * change.  Memory for computation is made again; memory that peers read only grows.  Collective.
+/* Redistributes the shards to the ranks of the same communicator. Parameters and state do not
+ * change. Reallocates memory for computation; memory that peers read can only grow. Collective.
  * After a failure only tti_exec_destroy is allowed. */
 tutti_status tti_exec_rebalance(tti_exec *exec, const tti_shard_map *shard_map);
 
@@ -56,31 +56,31 @@ void tti_exec_unpin(tti_exec *exec, void *memory);
 /* Waits for the device's copy queue, but not for steps in flight.  Does nothing on the host. */
 tutti_status tti_exec_wait_for_copies(tti_exec *exec);
 
-/* The flat parameters and state arrays (plan->n_flat elements each): read them after tti_exec_pull,
- * and call tti_exec_push after writing.  With desc.zero and several workers there are no whole
- * arrays of state: NULL; with 3 none of parameters either.  With desc.server state is the server's,
- * and only its worker 0 writes it. */
+/* The flat arrays of parameters and state (plan->n_flat elements each), borrowed. Read them after
+ * tti_exec_pull, and call tti_exec_push after writing. NULL: with desc.zero and several workers
+ * there are no whole arrays of state, with 3 none of parameters either. With desc.server the state
+ * is the server's, and only its worker 0 writes it. */
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 float *tti_exec_ema(tti_exec *exec); /* NULL: there are no averages */
 
 bool tti_exec_has_ema(const tti_exec *exec);
 
-/* The functions of the device that has the whole arrays of parameters and state in its memory;
- * NULL: they are on the host, or in partitions.  Then array k (TTI_STATE_PARAMS, TTI_STATE_EMA or a
- * state) can be copied to other memory of the device, n_flat elements, and back; both wait.
- * tti_exec_push follows after the last one that is put back. */
+/* The functions of the device whose memory has the whole arrays of parameters and state; NULL: they
+ * are on the host or partitioned. If not NULL, array k (TTI_STATE_PARAMS, TTI_STATE_EMA or a
+ * state), n_flat elements, can be copied to other memory of the device and back; both calls wait.
+ * Call tti_exec_push after the last array that is copied back. */
 const tti_device_ops *tti_exec_state_device(const tti_exec *exec);
 TUTTI_NODISCARD tutti_status tti_exec_copy_out(tti_exec *exec, int k, float *to);
 TUTTI_NODISCARD tutti_status tti_exec_copy_in(tti_exec *exec, int k, const float *from);
 
-/* Broadcasts array k of rank source to all workers, from device to device; waits.  *done false, on
- * all workers: the devices are not connected.  Collective; with desc.elastic. */
+/* Broadcasts array k of rank source to all workers, between devices, and waits. *done is false on
+ * all workers if the devices are not connected. Requires desc.elastic. Collective. */
 TUTTI_NODISCARD tutti_status tti_exec_broadcast_array(tti_exec *exec, int k, int source,
                                                       bool *done);
 
-/* Copies this worker's elements of array k to their places in whole [n_flat], between two steps; of
- * a device after tti_exec_pull. */
+/* Copies this worker's elements of array k to their positions in whole [n_flat]. Call between two
+ * steps, on a device after tti_exec_pull. */
 void tti_exec_copy_own(tti_exec *exec, int k, float *whole);
 
 /* The ranges of the flat arrays of plan that rank owns, in ascending order, if n_ranks workers
@@ -89,9 +89,9 @@ void tti_exec_copy_own(tti_exec *exec, int k, float *whole);
 tutti_status tti_exec_find_partition(const tti_exec *exec, const tti_plan *plan, int rank,
                                      int n_ranks, tti_range **ranges, int *n);
 
-/* The whole state of one slot of the plan, gathered from its owners: elements first .. of array k.
- * Call after tti_exec_pull.  Rank 0 fetches any number of times and then ends the others'
- * tti_exec_serve, which answers; data are valid until the next call.  Overwrites the gradients of
+/* Gathers elements from first on of array k, within one slot of the plan, from their owners. Call
+ * after tti_exec_pull. Rank 0 calls fetch any number of times, then ends tti_exec_serve, which
+ * answers on the other ranks. *data is borrowed until the next call. Overwrites the gradients of
  * the last step. */
 tutti_status tti_exec_fetch(tti_exec *exec, int k, size_t first, size_t n_elems,
                             const float **data);
@@ -102,8 +102,9 @@ tutti_status tti_exec_fetch_whole(tti_exec *exec, int k, const tti_node *param, 
 tutti_status tti_exec_serve(tti_exec *exec);
 tutti_status tti_exec_serve_end(tti_exec *exec);
 
-/* The opposite, on every worker: stores the part of data that this worker owns.  Before
- * tti_exec_push.  With shared parameters (desc.shared_params) rank 0's call counts. */
+/* The opposite, on every worker: stores the part of data that this worker owns. Call before
+ * tti_exec_push. With shared parameters (desc.shared_params) only the call of rank 0 has an
+ * effect. */
 void tti_exec_store(tti_exec *exec, int k, size_t first, size_t n_elems, const float *data);
 tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, const float *data);
 
@@ -112,8 +113,9 @@ tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, 
  * value.  *resident false: there is no device, the samples take more than a quarter of its free
  * memory, or the graph reads other inputs.
  *
- * lasting, if not NULL, gets the copies.  They outlive exec, and later executors on the same device
- * use them: then samples may be NULL.  They are freed if another worker has no room for its own. */
+ * lasting, if not NULL, owns the copies, which outlive exec. Later executors on the same device
+ * reuse them; then samples may be NULL. They are freed if another worker lacks memory for its own
+ * copies. */
 tutti_status tti_exec_keep(tti_exec *exec, const tti_resident_samples *samples,
                            tti_lasting_samples *lasting, int ahead, bool *resident);
 
@@ -150,11 +152,11 @@ tutti_status tti_exec_step(tti_exec *exec, const tti_step_desc *desc, tti_step_r
  * step, except for indices. */
 tutti_status tti_exec_begin(tti_exec *exec, const tti_step_desc *desc);
 tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
-/* With desc.elastic, after a call has failed with TUTTI_E_PEER: waits until the device is idle, and
- * ends the begun step if the device has completed it: *ended true, and the result and the status
- * are those of tti_exec_end.  Otherwise that step has changed nothing, or the parameters and the
- * state are not valid, where workers have parts of them.  Afterwards only the calls that read the
- * state, and tti_exec_destroy, are allowed. */
+/* With desc.elastic, after a call failed with TUTTI_E_PEER: waits until the device is idle. If the
+ * device completed the begun step, ends it: *ended is true, and result and status are those of
+ * tti_exec_end. Otherwise the step changed nothing or, if workers have partitions of parameters and
+ * state, these are invalid. Afterwards only calls that read the state, and tti_exec_destroy, are
+ * allowed. */
 tutti_status tti_exec_salvage(tti_exec *exec, tti_step_result *result, bool *ended);
 
 /* Maximum number of steps in flight: 1 on the host, 2 on a single device, or more with resident
@@ -164,7 +166,7 @@ int tti_exec_depth(const tti_exec *exec);
  * small. */
 int tti_exec_steps_per_launch(const tti_exec *exec);
 
-/* Describes how devices reduce between workers; "" if they do not.  Valid as long as exec. */
+/* Describes how devices reduce between workers; "" if they do not. Borrowed from exec. */
 const char *tti_exec_transport(const tti_exec *exec);
 
 /* The two halves of a step for a worker without a parameter server or local SGD. The first ends
@@ -173,23 +175,23 @@ const char *tti_exec_transport(const tti_exec *exec);
  * device.  Collective. */
 tutti_status tti_exec_compute_gradients(tti_exec *exec, const tti_step_desc *desc,
                                         tti_step_result *result);
-/* keeps_params: see tti_step_desc. result: that of the whole step. */
+/* keeps_params: see tti_step_desc. result: of the whole step. */
 tutti_status tti_exec_apply_gradients(tti_exec *exec, double lr, bool keeps_params,
                                       tti_step_result *result);
 
-/* ---- verification: a shard is computed twice and compared, on the host, with whole models ---- */
+/* ---- verification: computes a shard twice and compares; on the host, for undivided models ---- */
 
-/* From now on tti_exec_compute_gradients hashes the outputs of every layer of this shard, if it
- * belongs to this worker; -1: of no shard. */
+/* Makes tti_exec_compute_gradients hash the outputs of every layer of this shard, if it belongs to
+ * this worker; shard -1: stops hashing. */
 tutti_status tti_exec_watch_shard(tti_exec *exec, int shard);
-/* Layers of the shard program: one hash for each. */
+/* The number of layers of the shard program, each with one hash. */
 int tti_exec_n_layers(const tti_exec *exec);
 const uint64_t *tti_exec_layer_hashes(const tti_exec *exec);
 /* Computes a shard (of any worker) of the step again, with the current parameters, and hashes its
  * layers [n_layers].  Call between the two halves of a step; gradients and sums are kept. */
 tutti_status tti_exec_recompute(tti_exec *exec, const tti_step_desc *desc, int shard,
                                 const tti_shard_data *data, uint64_t *hashes);
-/* "conv2d 'conv1'" */
+/* Writes the name of a layer, "conv2d 'conv1'", to out [n_bytes]. */
 void tti_exec_layer_name(const tti_exec *exec, int layer, char *out, size_t n_bytes);
 
 /* The summed gradients as one flat array in host memory, between the two halves; NULL if no worker
@@ -200,13 +202,12 @@ tutti_status tti_exec_whole_gradients(tti_exec *exec, float **grads);
  * tti_exec_pull_params) to all workers.  Collective. */
 tutti_status tti_exec_broadcast_params(tti_exec *exec);
 
-/* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
+/* Evaluates one batch and adds its sums to loss_sum, count and correct of *result. Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
-/* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
- * their parts timed; profiling adds no waits.  Devices replay captured graphs of their own
- * meanwhile, with timestamps in them; on the host it is the first compute thread that is looked at.
- * Collective. */
+/* Profiles the n_steps steps that are begun and ended between the two calls, as in training. At
+ * least one step must have ended before. Profiling adds no waits. Devices replay separate captured
+ * graphs with timestamps; on the host the first compute thread is timed. Collective. */
 tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
 tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
 
@@ -230,13 +231,13 @@ double tti_exec_expected_bubble(const tti_exec *exec);
  * worker; NULL: no stages. */
 const double *tti_exec_stages_busy(const tti_exec *exec);
 
-/* Fails with TUTTI_E_DEVICE and other codes if the device has failed. */
+/* Returns how time was spent so far. TUTTI_E_DEVICE or another error: the device has failed. */
 tutti_status tti_exec_get_spent(tti_exec *exec, tti_exec_spent *spent);
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
-/* The memory of a worker that does not exist yet: rank of n_ranks.  Reads plan, backend, n_shards,
- * n_compute_threads, shard_map, zero, ema, fast and wire of desc. */
+/* Computes the memory of a worker that is not created: `rank` of n_ranks. Reads plan, backend,
+ * n_shards, n_compute_threads, shard_map, zero, ema, fast and wire of desc. */
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
 
@@ -253,21 +254,21 @@ typedef struct tti_list_desc {
     bool has_server, is_async; /* a parameter server runs the updates; one per gradient */
 } tti_list_desc;
 
-/* The worker's step programs, one for each form of step: the lists that it would execute on the
- * host.  On success *out is owned by the caller; desc is not used after the call, but the plan is.
- */
+/* Creates the worker's step programs, one for each form of step: the lists that it would execute on
+ * the host. On success the caller owns *out, which borrows the plan but not desc.
+ *  */
 typedef struct tti_step_lists tti_step_lists;
 tutti_status tti_step_lists_create(const tti_list_desc *desc, tti_step_lists **out);
 void tti_step_lists_destroy(tti_step_lists *lists); /* accepts NULL */
 
-/* NULL: the worker makes no such steps. */
+/* Borrowed; NULL: the worker runs no steps of this form. */
 const tti_step_program *tti_step_lists_program(const tti_step_lists *lists, tti_step_form form);
 
 /* Prints all lists, each with a heading. */
 void tti_step_lists_print(const tti_step_lists *lists, tti_str *out);
 
-/* Threads that compute n_local shards side by side: desc->n_compute_threads of them, but one where
- * shards take turns at a device or at the communicator of a tensor axis. */
+/* The number of threads that compute n_local shards at the same time: at most
+ * desc->n_compute_threads, but 1 if shards share a device or the communicator of a tensor axis. */
 int tti_exec_n_compute_threads(const tti_exec_desc *desc, int n_local);
 
 #endif /* TTI_EXEC_EXEC_H */

@@ -1,6 +1,6 @@
 /* first_params.c - initializes the parameters, block by block.
  *
- * A number depends on seed, name and position alone, so each worker, thread or device draws its own
+ * A number depends only on seed, name and position. So each worker, thread or device draws its own
  * part, and nothing is sent. */
 #include "exec/first_params.h"
 #include "exec/exec.h"
@@ -12,7 +12,7 @@
 #include "exec/worker/worker.h"
 #include "ops/init.h"
 
-/* A block of a parameter, and its place among the parameters of this worker. */
+/* A block of a parameter, and its position among the parameters of this worker. */
 typedef struct block {
     const tti_node *param;
     size_t first, last, at;
@@ -93,7 +93,7 @@ static tutti_status draw_here(tti_exec *x) {
 
 /* ---- on the device ---- */
 
-enum { MOST_DRAWS = 4096 /* parameters per copy to the device */ };
+enum { MAX_DRAWS = 4096 /* parameters per copy to the device */ };
 
 static tutti_status copy_averages(const tti_setup *setup, const tti_exec *x) {
     const tti_device_ops *ops = setup->desc.backend->device;
@@ -110,7 +110,7 @@ static tutti_status copy_averages(const tti_setup *setup, const tti_exec *x) {
 }
 
 static tutti_status draw_there(const tti_setup *setup, const tti_exec *x) {
-    tti_draws *draws = malloc(MOST_DRAWS * sizeof *draws);
+    tti_draws *draws = malloc(MAX_DRAWS * sizeof *draws);
     if (!draws) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     const tti_device_ops *ops = setup->desc.backend->device;
     tutti_status st = TUTTI_OK;
@@ -120,7 +120,7 @@ static tutti_status draw_there(const tti_setup *setup, const tti_exec *x) {
         size_t first = b.first;
         while (tti_init_next(b.param, setup->desc.seed, &first, b.last, &draws[n])) {
             draws[n].at = b.at + (first - draws[n].n_elems - b.first);
-            if (++n < MOST_DRAWS) continue;
+            if (++n < MAX_DRAWS) continue;
             TTI_TRY_GOTO(ops->step.draw(draws, n, tti_exec_array(x, TTI_STATE_PARAMS)), cleanup);
             n = 0;
         }

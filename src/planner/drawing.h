@@ -15,7 +15,7 @@ typedef struct tti_drawing {
     tti_str *out;
 } tti_drawing;
 
-/* What one worker stores: its part of the model, its memory and its shards. */
+/* The storage of one worker: its part of the model, its memory and its shards. */
 typedef struct tti_worker_storage {
     tti_mesh_at at;
     const tti_plan *plan;

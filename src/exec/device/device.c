@@ -47,8 +47,9 @@ static void describe_between(tti_exec *x, const char *sums, bool all) {
     tti_str_free(&stages);
 }
 
-/* Stages may stay connected if layers are undivided; otherwise both groups are needed together. */
-static tutti_status give_up(tti_exec_device *device, tti_device_tp *tp, bool direct) {
+/* Disconnects devices that cannot be used. Stages may stay connected if layers are undivided;
+ * otherwise both groups are needed. */
+static tutti_status disconnect_unusable(tti_exec_device *device, tti_device_tp *tp, bool direct) {
     tti_device_p2p *p2p = tti_device_pipe_p2p(device->pipe);
     tti_device_reduce_destroy(device->reduce);
     device->reduce = NULL;
@@ -78,7 +79,7 @@ static tutti_status connect_devices(tti_exec *x) {
         }
         bool all = direct && (setup->n_ranks == 1 || d->reduce);
         if (direct) TTI_TRY(tti_device_agree(setup, &all));
-        if (!all) TTI_TRY(give_up(d, tti_tp_of(x), direct));
+        if (!all) TTI_TRY(disconnect_unusable(d, tti_tp_of(x), direct));
         describe_between(x, tti_str_text(&sums), all);
         tti_str_free(&sums);
         if (!all) return tti_device_host_staged_create(x, &d->host_staged);
@@ -514,7 +515,7 @@ static tutti_status compare_own(tti_exec *x, uint64_t step) {
 
 /* From the second step of the worker on (or the second with compression) a captured graph is
  * replayed; the first step loads kernels. */
-static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
+static tutti_status run_captured(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = tti_device_of(x);
     bool streams = tti_offload_streams(tti_offload_of(x));
     if (d->pipe || streams) tti_profile_next_step(x);
@@ -567,7 +568,7 @@ static tutti_status run_step(tti_exec *x, tti_device_set *set) {
         tti_exec_device *d = tti_device_of(x);
         bool updates = set->desc.n_rows > 0;
         TTI_TRY(tti_device_local_begin(x));
-        if (updates && !setup->divided) return run_recorded(x, set);
+        if (updates && !setup->divided) return run_captured(x, set);
         tti_profile_next_step(x);
         TTI_TRY(tti_device_put_begin(x, set));
         TTI_TRY(tti_device_run_shards(x, set));
@@ -575,7 +576,7 @@ static tutti_status run_step(tti_exec *x, tti_device_set *set) {
         if (updates) return tti_device_update_and_report(x, set);
         return d->ops->step.report(d->report, d->sums, d->n_reported, set->host_report);
     }
-    if (!device->host_staged) return run_recorded(x, set);
+    if (!device->host_staged) return run_captured(x, set);
     TTI_TRY(tti_device_sum_through_host(x, set));
     return tti_offload_of(x) ? TUTTI_OK : tti_device_update_and_report(x, set);
 }

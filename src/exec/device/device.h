@@ -14,7 +14,7 @@
 
 /* Opens the device for this thread, before any memory of the worker is allocated. */
 tutti_status tti_exec_device_open(const tti_setup *setup, tti_exec_device **out);
-/* call after everything else of x is released */
+/* call after all other memory of x is released */
 tutti_status tti_exec_device_prepare(tti_exec *x);
 void tti_exec_device_close(tti_exec_device *device); /* after everything else of x is released */
 void tti_exec_device_release(tti_exec *x);
@@ -25,7 +25,7 @@ void tti_exec_device_release(tti_exec *x);
  * samples.  Collective. */
 tutti_status tti_exec_device_release_idle(tti_exec *x);
 tutti_status tti_exec_device_regain(tti_exec *x);
-/* True if this device supports it. */
+/* True if this device supports rebalancing. */
 bool tti_exec_device_can_rebalance(const tti_exec *x);
 
 /* tti_exec_keep, tti_exec_depth, tti_exec_begin, _end and tti_exec_eval for a worker on a
@@ -76,7 +76,7 @@ tutti_status tti_exec_device_pull(tti_exec *x);
 tutti_status tti_exec_device_pull_params(tti_exec *x); /* only the parameters */
 tutti_status tti_exec_device_pull_ema(tti_exec *x);    /* and the averages */
 tutti_status tti_exec_device_pull_averages(tti_exec *x,
-                                           float **ema); /* only the averages; NULL: none */
+                                           float **ema); /* only the averages; *ema NULL: none */
 tutti_status tti_exec_device_push(tti_exec *x);
 tutti_status tti_exec_device_push_params(tti_exec *x); /* and averages that were pulled */
 /* The same for a range of array k, if the device has all of it. put copies data to the device. */

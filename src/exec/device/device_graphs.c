@@ -14,7 +14,7 @@
 
 /* Upper bound of the operations of a small step on one worker.  At a tenth of the device's speed
  * this takes a few milliseconds at most. */
-static const double most_flops_chained = 2e11;
+static const double max_flops_chained = 2e11;
 
 /* Captures a graph of a step with these inputs without running it. */
 static tutti_status capture_step(tti_exec *x, const tti_device_set *set, void **captured_graph) {
@@ -31,7 +31,7 @@ int tti_device_n_chained(const tti_exec *x) {
     double n_shards = (double)setup->desc.n_shards / setup->n_ranks;
     bool is_one_captured_graph =
         !d->host_staged && !d->server && !d->pipe && !tti_offload_of(x) && !setup->desc.local;
-    bool is_small = tti_program_flops(&setup->desc.plan->shard) * n_shards <= most_flops_chained;
+    bool is_small = tti_program_flops(&setup->desc.plan->shard) * n_shards <= max_flops_chained;
     return is_one_captured_graph && is_small ? d->n_sets / 2 : 1;
 }
 
@@ -70,7 +70,7 @@ static tutti_status record_chain(tti_exec *x, int first) {
 
 /* Capturing may wait for devices.  This must not happen while a device waits for its peers, so all
  * graphs are captured before any of them runs. */
-static tutti_status record_all(tti_exec *x, bool gathers) {
+static tutti_status capture_all(tti_exec *x, bool gathers) {
     tti_exec_device *d = tti_device_of(x);
     for (int i = 0; i < d->n_sets; i++) {
         d->sets[i].gathers = gathers;
@@ -87,7 +87,7 @@ static bool waits_for_peers(const tti_exec_device *d) { return d->reduce || d->a
 tutti_status tti_device_replay(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = tti_device_of(x);
     if (!set->captured_graph)
-        TTI_TRY(waits_for_peers(d) ? record_all(x, set->gathers)
+        TTI_TRY(waits_for_peers(d) ? capture_all(x, set->gathers)
                                    : capture_step(x, set, &set->captured_graph));
     return d->ops->queues.replay(set->captured_graph);
 }
@@ -127,7 +127,7 @@ tutti_status tti_device_chain_step(tti_exec *x, int which) {
     if (++d->n_waiting < d->n_chained) return TUTTI_OK;
     d->n_waiting = 0;
     if (!d->chains[first])
-        TTI_TRY(waits_for_peers(d) ? record_all(x, true) : record_chain(x, first));
+        TTI_TRY(waits_for_peers(d) ? capture_all(x, true) : record_chain(x, first));
     return d->ops->queues.replay(d->chains[first]);
 }
 
@@ -147,7 +147,7 @@ enum { MAX_TIMESTAMPS = 1 << 21 }; /* timestamps are events of the device */
 
 /* Maximum number of timestamps in a step: for nodes, joins, sums, copies and fetches of each shard
  * (at least one), and between them. */
-static int64_t most_timestamps(const tti_exec *x) {
+static int64_t max_timestamps(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_sharded *sharded = tti_sharded_of(x);
     const tti_pipe *pipe = tti_pipe_of(x);
@@ -171,13 +171,13 @@ static int64_t most_timestamps(const tti_exec *x) {
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     tti_exec_device *d = tti_device_of(x);
     TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
-    if (most_timestamps(x) > MAX_TIMESTAMPS / n_steps)
+    if (max_timestamps(x) > MAX_TIMESTAMPS / n_steps)
         return tti_fail(
             TUTTI_E_INVALID,
             "profile: %d steps of up to %lld timestamps each are too many; give fewer, or "
             "fewer parallel.shards",
-            n_steps, (long long)most_timestamps(x));
-    int n_timestamps = n_steps * (int)most_timestamps(x);
+            n_steps, (long long)max_timestamps(x));
+    int n_timestamps = n_steps * (int)max_timestamps(x);
     TTI_TRY(tti_profile_zero(x, n_timestamps));
     uint64_t last = d->newest + (uint64_t)n_steps - 1;
     bool turns = d->reduce && tti_device_reduce_turns(
@@ -253,7 +253,7 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     tti_exec_device *d = tti_device_of(x);
     int64_t now = tti_now_ns();
     d->done = set->desc.step + 1;
-    /* Excludes waits for other workers, which say nothing about this worker's speed. */
+    /* Excludes waits for other workers, which do not depend on this worker's speed. */
     bool waited = d->host_staged && !d->pipe &&
                   tti_device_host_staged_computed(d->host_staged) > set->begun_ns;
     int64_t computed = waited ? tti_device_host_staged_computed(d->host_staged) : now;

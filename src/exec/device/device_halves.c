@@ -34,9 +34,9 @@ static tutti_status compute_gradients(tti_exec *x, const tti_step_desc *desc,
     tti_step_report report;
     TTI_TRY(tti_device_prepare_step(x, desc, &set));
     TTI_TRY(copy_report(d, &report, false));
-    d->gives = desc->n_outputs > 0 ? desc : NULL;
+    d->output_step = desc->n_outputs > 0 ? desc : NULL;
     tutti_status st = launch_gradients(x, set);
-    d->gives = NULL;
+    d->output_step = NULL;
     TTI_TRY(st);
     TTI_TRY(copy_report(d, &report, true));
     /* Only the sums of the shards: hashes are compared when the step ends. */

@@ -391,9 +391,10 @@ static tutti_status merge_and_collect(const pipe_step *s, const segment *p) {
     bool merges = !s->desc->eval && !overlaps_sums(s, p->action.micro_group);
     if (merges) tti_exec_merge(x, micro_group, flat.first, flat.last);
     if (p->action.segment < s->buffers->side->program->n_segments - 1) return TUTTI_OK;
-    const tti_step_desc *gives = s->desc->eval ? s->desc->desc : tti_device_of(x)->gives;
-    if (gives)
-        TTI_TRY(tti_device_copy_outputs(x, gives, p->instance,
+    const tti_step_desc *output_step =
+        s->desc->eval ? s->desc->desc : tti_device_of(x)->output_step;
+    if (output_step)
+        TTI_TRY(tti_device_copy_outputs(x, output_step, p->instance,
                                         micro_group->first - tti_setup_of(x)->first_shard));
     int n = tti_n_sums(tti_setup_of(x));
     return tti_inputs_collect(s->pipe->ops, p->instance, s->desc->eval ? TTI_LOSS_SUMS : n,
@@ -580,7 +581,7 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
     if (pipe->has_failed) return;
     pipe->has_failed = true;
     tti_mailbox_fail(tti_pipe_of(pipe->x)->box, status);
-    if (tti_device_of(pipe->x)->between) tti_device_p2p_give_up(pipe->p2p, status);
+    if (tti_device_of(pipe->x)->between) tti_device_p2p_abort(pipe->p2p, status);
 }
 
 /* Measures, with the device's clock, the time from the beginning of the step to the end of the last

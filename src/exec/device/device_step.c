@@ -101,13 +101,13 @@ tutti_status tti_device_copy_outputs(tti_exec *x, const tti_step_desc *desc,
 }
 
 /* The shard that runs now. */
-typedef struct shard_at_work {
+typedef struct running_shard {
     tti_exec *x;
     const tti_instance *instance;
     int shard;
     bool is_first; /* fetched parameters wait for this shard */
     tti_device_sharded *sharded;
-} shard_at_work;
+} running_shard;
 
 /* True if gradients are summed with other workers, or for the host, while the shard computes. */
 static bool sums_overlapped(const tti_exec *x, int shard) {
@@ -130,7 +130,7 @@ static tutti_status sum_overlapped(tti_exec *x, int step) {
 }
 
 static void after_step(int step, void *user) {
-    const shard_at_work *at = user;
+    const running_shard *at = user;
     tti_exec *x = at->x;
     tti_exec_device *device = tti_device_of(x);
     tti_device_time_step(x, at->instance, step, at->shard);
@@ -157,7 +157,7 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
         point_at(device, instance, &setup->shard_inputs, set, s);
         bool waits_for_parts = device->param_gather && shard == setup->first_shard &&
                                tti_device_param_gather_is_due(device->param_gather);
-        shard_at_work at = {x, instance, shard, waits_for_parts, sharded};
+        running_shard at = {x, instance, shard, waits_for_parts, sharded};
         bool overlapped = sums_overlapped(x, shard) || tti_offload_streams(tti_offload_of(x));
         bool looks = tti_profile_of(x) || overlapped || at.is_first || at.sharded;
         if (at.is_first) tti_device_param_gather_before(device->param_gather, first);
@@ -167,7 +167,8 @@ static tutti_status run_steps(tti_exec *x, const tti_device_set *set,
                                        looks ? after_step : NULL, &at));
         if (last == setup->desc.plan->shard.n_steps) {
             TTI_TRY(collect(x, instance, shard, false));
-            if (device->gives) TTI_TRY(tti_device_copy_outputs(x, device->gives, instance, s));
+            if (device->output_step)
+                TTI_TRY(tti_device_copy_outputs(x, device->output_step, instance, s));
         }
     }
     return TUTTI_OK;

@@ -28,7 +28,7 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
 
 typedef struct tti_device_server tti_device_server;
 
-/* The buffers of x exist.  *out is owned by the caller, also after a failure, and borrows x. */
+/* Requires the buffers of x. The caller owns *out, also after a failure; it borrows x. */
 tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out);
 void tti_device_server_destroy(tti_device_server *server); /* takes NULL */
 
@@ -66,13 +66,13 @@ typedef struct tti_device_pipe_step {
     bool eval;
 } tti_device_pipe_step;
 
-/* Allocates device and pinned memory for messages. x->pipe exists; without it *out is NULL.
- * Collective over all workers.  Call tti_device_pipe_destroy in any case. */
+/* Allocates device and pinned memory for messages; without a pipeline sets *out to NULL. Collective
+ * over all workers. Call tti_device_pipe_destroy in any case. */
 tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out);
 void tti_device_pipe_destroy(tti_device_pipe *pipe); /* takes NULL */
 
-/* The messages between devices; NULL: there are none, or there is no pipeline.  Describes how
- * messages are sent, and why if not directly. */
+/* P2p: the messages between devices; NULL: there are none, or there is no pipeline. Describe:
+ * appends how messages are sent, and the reason if not directly. */
 tti_device_p2p *tti_device_pipe_p2p(const tti_device_pipe *pipe);
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str);
 
@@ -123,7 +123,7 @@ tutti_status tti_device_sum_gradients(tti_exec *x, const tti_device_set *set, bo
 /* The same, followed by the update and its report. */
 tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool overlapped);
 
-/* The end of a step whose gradients are complete: the update, and the report to the host. */
+/* Ends a step whose gradients are complete: launches the update, and the report to the host. */
 tutti_status tti_device_update_and_report(tti_exec *x, const tti_device_set *set);
 
 /* Ends capturing. st: the status of the captured launches. */

@@ -1,4 +1,4 @@
-/* comm_thread.c - one thread, one mutex (taken alone, never around a collective). */
+/* comm_thread.c - the communication thread. Its mutex is never held during a collective. */
 #include "exec/host/comm_thread.h"
 
 #include <pthread.h>
@@ -45,8 +45,8 @@ static bool is_ready(const tti_comm_thread *t) {
            t->n_arrived[at] == t->program->instrs[at].n_arrivals;
 }
 
-/* Runs the next instruction with the mutex released; after a failure instructions are only passed,
- * so that finish returns. */
+/* Runs the next instruction with the mutex released. After a failure it skips instructions, so that
+ * finish returns. */
 static void run_next(tti_comm_thread *t) {
     int at = t->position;
     const tti_instr *instr = &t->program->instrs[at];

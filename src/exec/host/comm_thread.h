@@ -13,11 +13,11 @@ typedef struct tti_comm_thread tti_comm_thread;
 /* Runs one instruction.  Called on the thread, which alone may use the communicator then. */
 typedef tutti_status (*tti_instr_fn)(const tti_instr *instr, void *user);
 
-/* For programs of at most n_instrs instructions. core: pinned there, -1: not pinned.  *out is
- * owned by the caller, also after a failure. */
+/* Creates a thread for programs of at most n_instrs instructions. core: the core to which it is
+ * pinned; -1: not pinned. The caller owns *out, also after a failure. */
 tutti_status tti_comm_thread_create(int n_instrs, int core, tti_instr_fn fn, void *user,
                                     tti_comm_thread **out);
-void tti_comm_thread_destroy(tti_comm_thread *thread); /* takes NULL */
+void tti_comm_thread_destroy(tti_comm_thread *thread); /* accepts NULL */
 
 /* Begins a step. */
 void tti_comm_thread_begin(tti_comm_thread *thread, const tti_step_program *program);
@@ -45,7 +45,7 @@ tti_compute_thread_cursor tti_compute_thread_cursor_at(tti_comm_thread *thread,
  * it. */
 bool tti_compute_thread_cursor_is_used(const tti_compute_thread_cursor *cursor);
 
-/* The compute thread has done the steps before this one. */
+/* Records that the compute thread has finished the steps before this one. */
 void tti_compute_thread_cursor_signal(tti_compute_thread_cursor *cursor, int step);
 
 /* True if the compute thread must wait before this step.  The second function returns when the step
@@ -53,7 +53,7 @@ void tti_compute_thread_cursor_signal(tti_compute_thread_cursor *cursor, int ste
 bool tti_compute_thread_cursor_must_wait(const tti_compute_thread_cursor *cursor, int step);
 void tti_compute_thread_cursor_wait(tti_compute_thread_cursor *cursor, int step);
 
-/* The compute thread leaves the instruction, even if it did not run all steps: a failed compute
+/* Ends the instruction for the compute thread, even if it did not run all steps: a failed compute
  * thread must not keep other workers waiting. */
 void tti_compute_thread_cursor_leave(tti_compute_thread_cursor *cursor);
 

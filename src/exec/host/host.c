@@ -54,7 +54,7 @@ typedef struct main_queue {
     int64_t reported_ns;           /* when the last report ended; initially computed_ns */
     int64_t comm_ns, update_ns;    /* time of the instructions after the compute threads, by kind */
     int next;                      /* index of the next instruction */
-    bool stops;                    /* before the update */
+    bool stops;                    /* true: stops before the update */
 } main_queue;
 
 /* ---- gradients ---- */
@@ -412,21 +412,21 @@ typedef struct step_run {
 } step_run;
 
 /* The state of a compute thread at an instruction. */
-typedef struct walker {
+typedef struct thread_step {
     const step_run *r;
     const tti_instr *in;
-    int index; /* of the compute thread */
-    int shard; /* global number */
+    int index; /* index of the compute thread */
+    int shard; /* number of the shard in the batch */
     tti_instance *instance;
     tti_compute_thread_cursor cursor;
     bool timed, hashed;
     int64_t last_ns; /* end of the previous step */
-} walker;
+} thread_step;
 
 /* The shortest wait that is recorded. */
 enum { SHORT_NS = 1000 };
 
-static void show_layers(const walker *f) {
+static void show_layers(const thread_step *f) {
     const tti_setup *setup = tti_setup_of(f->r->x);
     tti_instance_show_layers(
         f->instance, tti_flight_layer_place(setup->desc.flight, TTI_THREAD_COMPUTE + f->index),
@@ -434,7 +434,7 @@ static void show_layers(const walker *f) {
 }
 
 /* Waits for the communication that a step depends on. */
-static void await(walker *f, int step) {
+static void await(thread_step *f, int step) {
     if (!tti_compute_thread_cursor_must_wait(&f->cursor, step)) return;
     int64_t start = tti_now_ns();
     tti_flight *recorder = tti_setup_of(f->r->x)->desc.flight;
@@ -458,7 +458,7 @@ static void await(walker *f, int step) {
 static const bool has_faults = TUTTI_FAULTS;
 
 static void after_step(int step, void *user) {
-    walker *f = user;
+    thread_step *f = user;
     (void)TTI_FAULT_AT("exec.layer", tti_exec_number(tti_setup_of(f->r->x)),
                        (int64_t)f->r->desc->step);
     if (f->hashed) tti_layer_hash(f->r->x, f->instance, step, tti_host_of(f->r->x)->watched.hashes);
@@ -481,11 +481,11 @@ static void after_step(int step, void *user) {
     if (step + 1 < f->in->last) await(f, step + 1);
 }
 
-static bool is_backward(const walker *f) {
+static bool is_backward(const thread_step *f) {
     return f->in->segment >= tti_setup_of(f->r->x)->desc.plan->stages->n_chunks;
 }
 
-static tutti_status pass_faults(const walker *f) {
+static tutti_status pass_faults(const thread_step *f) {
     const tti_exec *x = f->r->x;
     const tti_instr *in = f->in;
     const int64_t step = (int64_t)f->r->desc->step;
@@ -500,11 +500,11 @@ static tutti_status pass_faults(const walker *f) {
     return TUTTI_OK;
 }
 
-static tutti_status check_comm(const walker *f) {
+static tutti_status check_comm(const thread_step *f) {
     return f->in->n_waits > 0 ? tti_comm_thread_check(f->r->thread) : TUTTI_OK;
 }
 
-static tutti_status run_steps(walker *f) {
+static tutti_status run_steps(thread_step *f) {
     const step_run *r = f->r;
     tti_exec *x = r->x;
     const tti_setup *setup = tti_setup_of(x);
@@ -537,7 +537,7 @@ static tutti_status run_steps(walker *f) {
     return TUTTI_OK;
 }
 
-static tutti_status transfer(const walker *f) {
+static tutti_status transfer(const thread_step *f) {
     const step_run *r = f->r;
     const tti_pipe_segment segment = {.instance = f->instance,
                                       .side = r->program->side,
@@ -550,7 +550,7 @@ static tutti_status transfer(const walker *f) {
 }
 
 /* Runs RUN, RECV or SEND for the compute thread's shard, unless it has failed before. */
-static void run_shard(walker *f) {
+static void run_shard(thread_step *f) {
     tti_exec *x = f->r->x;
     tti_thread_set *threads = tti_threads_of(x);
     int compute_thread =
@@ -594,7 +594,7 @@ static void walk(int index, void *arg) {
     for (int i = 0; i < r->program->n_instrs; i++) {
         const tti_instr *in = &r->program->instrs[i];
         if (in->queue != TTI_ON_COMPUTE_THREADS) continue;
-        walker f = {.r = r, .in = in, .index = index};
+        thread_step f = {.r = r, .in = in, .index = index};
         f.cursor = tti_compute_thread_cursor_at(r->thread, r->program, i);
         if (in->kind == TTI_MERGE || in->kind == TTI_JOIN)
             run_together(r->x, in, index);

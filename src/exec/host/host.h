@@ -10,7 +10,7 @@
 /* Creates the step programs of a worker and its communication thread.  Call when compute threads
  * and memory exist, and again after rebalancing.  Destroy it before the compute threads end. */
 tutti_status tti_host_create(tti_exec *x, tti_host **out);
-/* The list for a form; NULL: the worker makes no such steps. */
+/* The list for a form; NULL: the worker runs no such steps. */
 const tti_step_program *tti_host_program(const tti_host *host, tti_step_form form);
 
 void tti_host_destroy(const tti_exec *x, tti_host *host);

@@ -1,4 +1,5 @@
-/* layer_hashes.c - runs one shard on the caller's instance, with gradients in memory of its own. */
+/* layer_hashes.c - runs one shard on the caller's instance, with gradients in separate memory, and
+ * hashes its layers. */
 #include "exec/host/layer_hashes.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@ typedef struct tti_layer_hashes {
     float *grads; /* [n_flat]: gradients of a shard that is computed again; NULL: not used yet */
 } tti_layer_hashes;
 
-/* Hashes what a step of the shard program has just written. */
+/* Hashes the outputs that a step of the shard program has just written. */
 void tti_layer_hash(const tti_exec *exec, tti_instance *instance, int step, uint64_t *hashes);
 
 tutti_status tti_layer_hashes_watch(const tti_exec *exec, int shard, tti_layer_hashes *watched);

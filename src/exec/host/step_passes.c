@@ -1,9 +1,9 @@
-/* step_passes.c - one pass for each concern of a step, in the order of the instructions that they
- * emit.
+/* step_passes.c - one pass for each part of a step, in the order of the instructions that the
+ * passes emit.
  *
- * The shards' instructions and what the communication thread does in the meantime follow from the
- * description that the first passes fill in (program/step_program.c); the later passes append the
- * rest of the step to the worker's own queue. */
+ * The first passes fill in a description, from which program/step_program.c creates the
+ * instructions of the shards and the overlapped ones of the communication thread. The later passes
+ * append the rest of the step to the worker's own queue. */
 #include "exec/host/step_passes.h"
 
 #include "exec/worker/worker.h"

@@ -1,4 +1,4 @@
-/* step_passes.h - the passes that make the step programs of a worker on the host.
+/* step_passes.h - the passes that build the step programs of a worker on the host.
  *
  * The host's step depends on the parallelism strategies only here: executors just run the lists.
  * To add a strategy, add a pass to the table in step_passes.c. */

@@ -109,7 +109,7 @@ void tti_bucket_due(const tti_plan *plan, int *due) {
     for (int b = 0; b < plan->n_buckets; b++) now = due[b] = TTI_MAX(due[b], now);
 }
 
-/* The step that writes a value, or the last one that writes a part of it; 0: the value is
+/* Returns the step that writes a value, or the last one that writes a part of it; 0: the value is
  * stored. */
 static int made_in(const tti_program *program, const tutti_value *value) {
     const tti_node *maker = tti_skip_views(value)->node;

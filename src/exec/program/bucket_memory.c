@@ -35,8 +35,9 @@ static int n_between(const builder *b, const tti_live_range *live) {
     return n;
 }
 
-/* A live range ends with its segment, because segments of other shards may run in between. */
-static bool goes_on(const builder *b, const tti_live_range *live, int step) {
+/* True if a step extends a live range. A live range ends with its segment, because segments of
+ * other shards may run in between. */
+static bool is_extended_by(const builder *b, const tti_live_range *live, int step) {
     if (!b->splits) return true;
     return n_between(b, live) < FAR && segment_begin(b->program, step) <= live->last;
 }
@@ -57,7 +58,7 @@ static tutti_status look_at(builder *b, tti_space space, const tutti_value *valu
     int bucket = bucket_of(b->w->plan, buf, value);
     tti_live_range *live = b->open[bucket] == FREE ? NULL : &b->w->live[b->open[bucket]];
     b->last_seen[bucket] = step;
-    if (!live || !goes_on(b, live, step)) {
+    if (!live || !is_extended_by(b, live, step)) {
         tti_bucket_memory *w = b->w;
         if (w->n_live == b->cap) {
             int cap = 2 * b->cap + 16;
@@ -126,8 +127,8 @@ bool tti_bucket_memory_shares(const tti_bucket_memory *w, const tti_live_range *
 }
 
 /* Finds the lowest offset for a live range among the n placed ones. */
-static void place(const tti_bucket_memory *w, tti_live_range *live, tti_live_range *const *placed,
-                  int n) {
+static void assign_offset(const tti_bucket_memory *w, tti_live_range *live,
+                          tti_live_range *const *placed, int n) {
     live->offset = 0;
     for (bool moved = true; moved;) {
         moved = false;
@@ -169,7 +170,7 @@ tutti_status tti_bucket_memory_init(const tti_plan *plan, const tti_program *pro
         order[k] = &out->live[i];
     }
     for (int i = 0; i < out->n_live; i++) {
-        place(out, order[i], order, i);
+        assign_offset(out, order[i], order, i);
         out->n_elems = TTI_MAX(out->n_elems, order[i]->offset + size_of(out, order[i]));
     }
     free(order);

@@ -1,7 +1,7 @@
 /* bucket_memory.h - the memory of buckets of a flat array that exist only while steps use them.
  *
  * A live range of a bucket goes from the first to the last step of a program that accesses it.
- * Between two live ranges other buckets have its memory.  Everything is known from the plan. */
+ * Between two live ranges other buckets use its memory. The assignment depends only on the plan. */
 #ifndef TTI_EXEC_BUCKET_MEMORY_H
 #define TTI_EXEC_BUCKET_MEMORY_H
 
@@ -11,14 +11,14 @@ typedef struct tti_live_range {
     int bucket;
     int first, last;     /* steps of the program */
     int taken, released; /* its memory is reserved in steps taken .. released */
-    size_t offset;       /* of its memory, in elements, a multiple of 16 */
+    size_t offset;       /* offset of its memory, in elements, a multiple of 16 */
 } tti_live_range;
 
 typedef struct tti_bucket_memory {
     const tti_plan *plan; /* borrowed */
     tti_live_range *live; /* [n_live] by first step, then bucket */
     int n_live;
-    size_t n_elems; /* of the memory of all live ranges */
+    size_t n_elems; /* elements of the memory of all live ranges */
 } tti_bucket_memory;
 
 /* Plans the memory of the buckets that a program accesses in a space.

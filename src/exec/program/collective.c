@@ -35,8 +35,8 @@ static size_t end_of(const tti_program *program, int s) {
     return begin_of(program, s) + tti_value_n_bytes(program->steps[s]->out[0]);
 }
 
-/* True if the next step sums the adjacent range. */
-static bool goes_on(const tti_program *program, int s) {
+/* True if the next step also sums, and its range is adjacent. */
+static bool continues_sum(const tti_program *program, int s) {
     if (s + 1 >= program->n_steps || !is_in_place(program, program->steps[s])) return false;
     if (!is_in_place(program, program->steps[s + 1])) return false;
     size_t end = (end_of(program, s) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -45,9 +45,9 @@ static bool goes_on(const tti_program *program, int s) {
 
 size_t tti_joint_bytes(const tti_program *program, int s) {
     if (program->steps[s]->op->collective != TTI_COLLECTIVE_SUM) return 0;
-    if (s > 0 && goes_on(program, s - 1)) return 0;
+    if (s > 0 && continues_sum(program, s - 1)) return 0;
     size_t begin = begin_of(program, s);
-    while (goes_on(program, s)) s++;
+    while (continues_sum(program, s)) s++;
     return end_of(program, s) - begin;
 }
 
@@ -82,9 +82,9 @@ static int overwriter(const tti_program *program, const tutti_value *value, int 
     return program->n_steps;
 }
 
-/* The step at which step t waits.  Norms run as one with the steps around them, and with the
+/* Returns the step at which step t waits. Norms are fused with the steps around them, and with the
  * product that pulls their rows. */
-static int waiting_place(const tti_joint_step *joints, int t) {
+static int wait_step(const tti_joint_step *joints, int t) {
     for (int s = t; s >= 0; s--) {
         int n = joints[s].norm.n_steps;
         if (n > 0) return t < s + n + joints[s].pulls ? s : t;
@@ -109,14 +109,14 @@ void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool
             const tti_collective_norm *norm = &joints[s].norm;
             if (!joints[s].pulls) continue;
             int t = overwriter(program, norm->gather->out[0], s + norm->n_steps + 1);
-            if (t < program->n_steps) waits[waiting_place(joints, t)] = true;
+            if (t < program->n_steps) waits[wait_step(joints, t)] = true;
         }
     }
 }
 
 /* ---- values of a step ---- */
 
-/* A value as rows, of which each worker has a part: [n_rows][part_bytes]. */
+/* A value as rows; each worker has a part of every row: [n_rows][part_bytes]. */
 typedef struct parts {
     size_t n, n_rows, row_elems, row_bytes;
     tutti_dtype dtype;
@@ -128,7 +128,7 @@ static int dim_at(const tutti_value *value, int i) {
     return value->layout == TTI_CHANNELS_LAST_BYTES ? last[i] : i;
 }
 
-/* The smaller one of input and output is the part. */
+/* Finds the rows of a collective: the smaller one of input and output is the part. */
 static parts parts_of(const tti_node *node) {
     bool gathers = node->op->collective == TTI_COLLECTIVE_GATHER;
     const tutti_value *part = gathers ? node->in[0] : node->out[0];
@@ -147,7 +147,7 @@ static parts parts_of(const tti_node *node) {
 
 /* Converts between [n][n_rows][row], the order of messages, and [n_rows][n][row], the order of the
  * value. */
-static void turn(const parts *p, const char *src, char *dst, bool to_value) {
+static void reorder_parts(const parts *p, const char *src, char *dst, bool to_value) {
     for (size_t w = 0; w < p->n; w++)
         for (size_t r = 0; r < p->n_rows; r++) {
             size_t sent = (w * p->n_rows + r) * p->row_bytes, at = (r * p->n + w) * p->row_bytes;
@@ -182,13 +182,13 @@ static tutti_status run_collective(void *state, const tti_kargs *a) {
             parts p = parts_of(a->node);
             void *to = p.n_rows == 1 ? a->out[0] : a->scratch;
             TTI_TRY(tutti_comm_all_gather(state, a->in[0], to, p.n_rows * p.row_elems, p.dtype));
-            if (p.n_rows > 1) turn(&p, a->scratch, a->out[0], true);
+            if (p.n_rows > 1) reorder_parts(&p, a->scratch, a->out[0], true);
             return TUTTI_OK;
         }
         case TTI_COLLECTIVE_SCATTER: {
             parts p = parts_of(a->node);
             const void *from = p.n_rows == 1 ? a->in[0] : a->scratch;
-            if (p.n_rows > 1) turn(&p, a->in[0], a->scratch, false);
+            if (p.n_rows > 1) reorder_parts(&p, a->in[0], a->scratch, false);
             return tutti_comm_reduce_scatter(state, from, a->out[0], p.n_rows * p.row_elems,
                                              p.dtype, TUTTI_SUM);
         }

@@ -14,7 +14,7 @@ typedef struct tti_tp_calls {
      * Its state is borrowed. */
     const tti_kernel *kernel;
 
-    /* The next collective does not overlap with kernels. */
+    /* Makes the next collective not overlap with kernels. */
     void (*alone)(tti_device_tp *tp);
 
     /* Makes later kernels wait for all collectives so far. */
@@ -37,9 +37,9 @@ typedef struct tti_tp_calls {
     tutti_status (*push)(tti_device_tp *tp, const tti_device_push *push);
 
     /* True if the step after a norm, which reads its result, may begin before all of it has
-     * arrived.  The second function marks this, after a norm that ran overlapped and was pulled.
-     * Steps that overwrite the norm's result must wait, because the own rows may still be being
-     * sent. */
+     * arrived. The second function marks this, after a norm that ran overlapped and was pulled.
+     * Steps that overwrite the norm's result must wait, because this worker's rows may still be in
+     * transit. */
     bool (*may_pull)(const tti_device_tp *tp, const tti_node *product,
                      const tti_collective_norm *joint);
     tutti_status (*pull)(tti_device_tp *tp, const tti_device_push *pull);
@@ -63,17 +63,17 @@ static inline const tti_tp_calls *tti_tp_calls_of(const tti_device_tp *tp) {
 /* The role of a program's step in a norm between collectives. */
 typedef struct tti_joint_step {
     tti_collective_norm norm; /* the norm that begins here; n_steps 0: none */
-    int to;     /* of a product that pushes its terms to a norm: the norm's step; else 0 */
-    int from;   /* of that norm: the product's step */
-    bool pulls; /* of a norm: rows may arrive after the next step has begun */
+    int to;     /* for a product that pushes its terms to a norm: the norm's step; else 0 */
+    int from;   /* for that norm: the product's step */
+    bool pulls; /* for a norm: rows may arrive after the next step has begun */
 } tti_joint_step;
 
 /* waits [n_steps]: before step s the collectives of earlier steps must be complete, because it
- * reads the output of one of them, or overwrites its input or output.  Collectives run one after
- * the other, so they need not wait for each other.  Gradients of collectives are read after the
- * program: no step waits for them here. joints [n_steps], NULL: there are none.  After a product
- * has pulled the rows of others the own ones may still be being sent, so steps that overwrite them
- * wait; of steps that run as one, the first. */
+ * reads the output of one of them, or overwrites its input or output. Collectives run one after the
+ * other, so they need not wait for each other. Gradients of collectives are read after the program:
+ * no step waits for them here. joints [n_steps], NULL: there are none. While a product pulls the
+ * rows of other workers, this worker's rows may still be in transit, so steps that overwrite these
+ * rows wait. Of fused steps only the first waits. */
 void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool *waits);
 
 /* ---- which sums over a tensor axis are computed together ---- */

@@ -1,8 +1,9 @@
 /* compute_threads.h - the threads of one worker that compute shards in parallel.
  *
- * Thread 0 is the calling thread; the others are kept and pinned, so that a dispatch costs a
- * wake-up and not a new thread; destroy restores the affinity of the caller.  Waiting spins for
- * some microseconds, longer on pinned threads, whose cores nothing else uses, and then sleeps. */
+ * Thread 0 is the calling thread. The others persist and are pinned, so that a dispatch costs a
+ * wake-up instead of a new thread. Destroy restores the affinity of the caller. A waiting thread
+ * spins for some microseconds and then sleeps; pinned threads spin longer, because nothing else
+ * uses their cores. */
 #ifndef TTI_EXEC_COMPUTE_THREADS_H
 #define TTI_EXEC_COMPUTE_THREADS_H
 

@@ -107,7 +107,7 @@ tutti_status tti_inputs_collect(const tti_device_ops *ops, const tti_instance *i
  * timing; so it is done once, and the kernels are stored here until a program is bound to them. */
 
 typedef struct ready {
-    const tti_kernel *kernel; /* NULL: none, or taken */
+    const tti_kernel *kernel; /* NULL: there is none, or it was taken */
     void *state;
 } ready;
 
@@ -246,7 +246,7 @@ static tutti_status fail_alone(void *state, const tti_kargs *a) {
 }
 
 /* Kernel of device collectives in a program that is only inspected. */
-static const tti_kernel kernel_of_nobody = {
+static const tti_kernel inspection_kernel = {
     .op = "*", .name = "collective", .scratch_bytes = no_scratch, .run = fail_alone};
 
 static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *step) {
@@ -255,7 +255,7 @@ static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *s
         bool on_device = it->desc.backend->device != NULL;
         step->kernel = !on_device    ? &tti_collective_kernel
                        : it->desc.tp ? tti_tp_calls_of(it->desc.tp)->kernel
-                                     : &kernel_of_nobody;
+                                     : &inspection_kernel;
         step->state = on_device ? (void *)it->desc.tp : (void *)it->desc.tensor;
         return TUTTI_OK;
     }
@@ -477,7 +477,7 @@ static bool is_pushed(const tti_instance *it, int s, int first) {
     return product >= first && it->joints[product].to == s;
 }
 
-/* Runs product s on rows as the norm at step of has them. */
+/* Describes the rows of product s, which the norm at step `of` uses. */
 static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *run) {
     const tti_collective_norm *norm = &it->joints[of].norm;
     bound_step *step = &it->steps[s];

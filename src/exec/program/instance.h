@@ -92,7 +92,7 @@ typedef struct tti_instance_desc {
     tti_device_tp *tp; /* the same for a backend with devices */
     const tti_bucket_memory
         *bucket_memory;     /* params consists of memory for buckets; NULL: it is flat; borrowed */
-    tti_prepared *prepared; /* takes kernels from here; NULL: prepares them itself; borrowed */
+    tti_prepared *prepared; /* prepared kernels to use, borrowed; NULL: prepares its own */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */
@@ -107,7 +107,7 @@ void tti_instance_set_grads(tti_instance *instance, float *grads);
 void tti_instance_set_grad_places(tti_instance *instance, float *places,
                                   const tti_bucket_memory *memory);
 
-/* Called after a step of the program, to start a reduction that is now due. */
+/* Called after each step of the program, to start reductions that are due. */
 typedef void (*tti_after_step)(int step, void *user);
 
 /* Runs every step in order.  after may be NULL. */

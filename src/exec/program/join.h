@@ -4,8 +4,8 @@
 
 #include "exec/program/instance.h"
 
-/* Number of elements of a joined value: of a shard's part, of all parts together, and of a shard's
- * result, which begins at stride times the shard's number. */
+/* Numbers of elements of a joined value: of a shard's part, of all parts, and of a shard's result,
+ * which begins at stride times the shard's number. */
 typedef struct tti_join_size {
     size_t n_part, n_joined, n_out, stride;
 } tti_join_size;

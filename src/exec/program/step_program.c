@@ -8,18 +8,18 @@
 #include "base/error.h"
 
 /* A communication instruction that is not in the list yet. */
-typedef struct move {
+typedef struct comm_entry {
     tti_instr_kind kind;
     const tti_live_range *live;
     int after, before;
     int segment; /* segment of the shard program in which it becomes due */
-} move;
+} comm_entry;
 
 typedef struct builder {
     tti_step_program *p;
     const tti_step_program_desc *d;
-    move *moves; /* [n_moves], in the order in which they become due */
-    int n_moves;
+    comm_entry *comm_entries; /* [n_moves], in the order in which they become due */
+    int n_comm_entries;
     tti_live_range *live; /* live ranges of joins, then of buckets without planned memory */
     int n_micro_groups, cap, cap_waits;
     bool has_run, no_memory;
@@ -56,7 +56,7 @@ static int next_writer(const tti_bucket_memory *w, const tti_live_range *reduced
 }
 
 static void add_move(builder *b, tti_instr_kind kind, const tti_live_range *live) {
-    move m = {.kind = kind, .live = live, .segment = segment_of(b->d->program, live->last)};
+    comm_entry m = {.kind = kind, .live = live, .segment = segment_of(b->d->program, live->last)};
     if (kind == TTI_ALL_GATHER) {
         m.after = live->taken;
         m.before = live->first;
@@ -67,7 +67,7 @@ static void add_move(builder *b, tti_instr_kind kind, const tti_live_range *live
         m.after = live->last + 1;
         m.before = b->d->grads ? next_writer(b->d->grads, live) : TTI_NEVER;
     }
-    b->moves[b->n_moves++] = m;
+    b->comm_entries[b->n_comm_entries++] = m;
 }
 
 static void add_reduction(builder *b, const tti_live_range *live) {
@@ -75,9 +75,9 @@ static void add_reduction(builder *b, const tti_live_range *live) {
     add_move(b, reduction_of(b->d, bucket->first, bucket->n_elems), live);
 }
 
-/* Communication that shards wait for comes first. */
+/* Orders communication: instructions for which shards wait come first. */
 static int by_need(const void *a, const void *b) {
-    const move *x = a, *y = b;
+    const comm_entry *x = a, *y = b;
     int r = tti_is_reduction(x->kind), q = tti_is_reduction(y->kind);
     if (x->segment != y->segment) return x->segment < y->segment ? -1 : 1;
     if (x->after != y->after) return x->after < y->after ? -1 : 1;
@@ -107,7 +107,8 @@ static void find_moves(builder *b) {
         *live = (tti_live_range){.bucket = i, .first = last, .last = last};
         add_reduction(b, live);
     }
-    if (b->n_moves > 0) qsort(b->moves, (size_t)b->n_moves, sizeof *b->moves, by_need);
+    if (b->n_comm_entries > 0)
+        qsort(b->comm_entries, (size_t)b->n_comm_entries, sizeof *b->comm_entries, by_need);
 }
 
 /* ---- the list ---- */
@@ -142,8 +143,8 @@ static void emit_merge(builder *b, tti_instr_queue queue, const tti_micro_group 
     emit(b, merge);
 }
 
-/* The worker's micro-batch group number own: at most one shard per compute thread.  If all shards
- * have their own buffers, acc has them as one group. */
+/* Returns micro-batch group number `own` of the worker, with at most one shard per compute thread.
+ * If all shards have their own buffers, acc contains them as one group. */
 static const tti_micro_group *micro_group_of(const builder *b, int own) {
     return &b->d->acc->micro_groups[b->d->acc->n_micro_groups == 1 ? 0 : own];
 }
@@ -181,15 +182,15 @@ static bool sends(const tti_pipe_side *side, int segment) {
 
 /* Emits a segment of the program, steps first .. last-1, for micro-batch groups first_micro_group
  * .. last_micro_group-1. */
-typedef struct stretch {
+typedef struct segment_range {
     int first_micro_group, last_micro_group, segment, first, last;
     int next_move;
-} stretch;
+} segment_range;
 
-static void emit_moves(builder *b, stretch *s, int due, bool at_start) {
+static void emit_moves(builder *b, segment_range *s, int due, bool at_start) {
     bool reduces = s->last_micro_group == b->n_micro_groups;
-    for (; s->next_move < b->n_moves; s->next_move++) {
-        const move *m = &b->moves[s->next_move];
+    for (; s->next_move < b->n_comm_entries; s->next_move++) {
+        const comm_entry *m = &b->comm_entries[s->next_move];
         if (m->segment != s->segment || m->after > due || (at_start && m->kind == TTI_JOIN)) return;
         if (tti_is_reduction(m->kind) && !reduces) continue;
         int after = m->after > s->last || at_start ? TTI_AT_END : m->after;
@@ -224,12 +225,12 @@ static bool is_join(const tti_step_program_desc *d, int step) {
 /* The next interruption of the steps from first on, at most end: before a join; and, if several
  * micro-batch groups share threads, before a step at which one of them would wait, so that all
  * groups reach that step first. */
-static int next_stop(const builder *b, const stretch *s, int end) {
+static int next_stop(const builder *b, const segment_range *s, int end) {
     int stop = end;
     for (int i = 0; i < b->d->n_joins; i++)
         if (b->d->joins[i] >= s->first) stop = TTI_MIN(stop, b->d->joins[i]);
-    for (int i = 0; s->last_micro_group - s->first_micro_group > 1 && i < b->n_moves; i++)
-        if (b->moves[i].before > s->first) stop = TTI_MIN(stop, b->moves[i].before);
+    for (int i = 0; s->last_micro_group - s->first_micro_group > 1 && i < b->n_comm_entries; i++)
+        if (b->comm_entries[i].before > s->first) stop = TTI_MIN(stop, b->comm_entries[i].before);
     return stop;
 }
 
@@ -254,11 +255,12 @@ static void add_wait(builder *b, tti_instr *run, int step, int instr) {
 static void emit_segment(builder *b, int first_micro_group, int last_micro_group, int segment) {
     const int *segment_first = b->d->program->segment_first;
     int begin = b->p->n_instrs, end = segment_first[segment + 1];
-    stretch s = {.first_micro_group = first_micro_group,
-                 .last_micro_group = last_micro_group,
-                 .segment = segment,
-                 .first = segment_first[segment]};
-    while (s.next_move < b->n_moves && b->moves[s.next_move].segment < segment) s.next_move++;
+    segment_range s = {.first_micro_group = first_micro_group,
+                       .last_micro_group = last_micro_group,
+                       .segment = segment,
+                       .first = segment_first[segment]};
+    while (s.next_move < b->n_comm_entries && b->comm_entries[s.next_move].segment < segment)
+        s.next_move++;
     emit_moves(b, &s, s.first, true);
     for (;;) {
         s.last = next_stop(b, &s, end);
@@ -338,13 +340,13 @@ static tutti_status build_program(builder *b) {
     const tti_step_program_desc *d = b->d;
     int n_local = 0;
     size_t n_live = (size_t)d->n_joins + (size_t)d->plan->n_buckets;
-    size_t n_moves = n_live + (d->params ? (size_t)d->params->n_live : 0) +
-                     (d->grads ? (size_t)d->grads->n_live : 0);
+    size_t n_comm_entries = n_live + (d->params ? (size_t)d->params->n_live : 0) +
+                            (d->grads ? (size_t)d->grads->n_live : 0);
     for (int w = 0; w < d->acc->n_micro_groups; w++) n_local += d->acc->micro_groups[w].n_shards;
     b->n_micro_groups = d->n_idle + (n_local + d->n_compute_threads - 1) / d->n_compute_threads;
-    b->moves = calloc(n_moves + 1, sizeof *b->moves);
+    b->comm_entries = calloc(n_comm_entries + 1, sizeof *b->comm_entries);
     b->live = calloc(n_live + 1, sizeof *b->live);
-    if (!b->moves || !b->live) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (!b->comm_entries || !b->live) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->p->n_in_flight = d->side ? d->side->schedule.n_in_flight : d->joined ? b->n_micro_groups : 1;
     find_moves(b);
     for (int i = 0; i < d->n_head; i++) emit(b, d->head[i]);
@@ -380,7 +382,7 @@ tutti_status tti_step_program_create(const tti_step_program_desc *d, tti_step_pr
                             .n_head = d->n_head};
     builder b = {.p = p, .d = d};
     tutti_status st = build_program(&b);
-    free(b.moves);
+    free(b.comm_entries);
     free(b.live);
     if (st != TUTTI_OK) {
         tti_step_program_destroy(p);

@@ -1,4 +1,4 @@
-/* timeline.h - the records of a profile: spans of steps, each of one kind, and when they ran. */
+/* timeline.h - the records of a profile: spans of work, their kind and their time. */
 #ifndef TTI_EXEC_TIMELINE_H
 #define TTI_EXEC_TIMELINE_H
 

@@ -1,7 +1,7 @@
 /* flat_update.c - the update program: clip, optimizer, averages, hash, on all compute threads.
  *
- * The plan fixes the blocks and the order of sums over them, so neither threads nor workers change
- * a bit; nor does it matter which worker updates a block. */
+ * The plan fixes the blocks and the order of sums over them. So the result does not depend on
+ * threads, on workers, or on which worker updates a block. */
 #include "exec/update/flat_update.h"
 
 #include <math.h>
@@ -18,20 +18,21 @@
  * half a block.  To keep these errors from adding up, shares are counted over all buckets so
  * far. */
 
-/* One pass over the updates of a bucket: rank after rank takes blocks until it has its share. */
-typedef struct cutter {
+/* State of assigning the updates of a bucket: each rank in turn takes blocks until it has its
+ * share. */
+typedef struct partitioner {
     const tti_plan *plan;
     size_t *given; /* [n_ranks]: elements of ranks 0 .. r together in the previous buckets */
     int n_ranks, n_owners;
     int next; /* next update */
-} cutter;
+} partitioner;
 
 /* The begin of block i, or the end of the bucket after its last block. */
 static size_t begin_of(const tti_plan *plan, int i, size_t end) {
     return i < plan->n_updates ? TTI_MIN(plan->updates[i].first, end) : end;
 }
 
-static void cut(cutter *c, const tti_bucket *bucket, size_t *bounds) {
+static void cut(partitioner *c, const tti_bucket *bucket, size_t *bounds) {
     size_t end = bucket->first + bucket->n_elems, n = (size_t)c->n_owners;
     bounds[0] = bucket->first;
     for (int r = 0; r < c->n_ranks; r++) {
@@ -67,7 +68,7 @@ static void find_places(const tti_plan *plan, tti_share_table *table) {
 
 static tutti_status fill_table(const tti_plan *plan, int n_owners, tti_share_table *table) {
     size_t n_row = (size_t)table->n_ranks + 1, n_bounds = (size_t)plan->n_buckets * n_row + 1;
-    cutter c = {.plan = plan, .n_ranks = table->n_ranks, .n_owners = n_owners};
+    partitioner c = {.plan = plan, .n_ranks = table->n_ranks, .n_owners = n_owners};
     table->bounds = calloc(n_bounds, sizeof(size_t));
     table->in_bucket = calloc(n_bounds, sizeof(size_t));
     table->from = calloc(n_bounds, sizeof(size_t));
@@ -152,7 +153,7 @@ void tti_share_make_whole(const tti_plan *plan, tti_share *share) {
 }
 
 /* The block end nearest to the exact boundary. */
-static size_t cut_near(const tti_plan *plan, size_t due) {
+static size_t nearest_block_end(const tti_plan *plan, size_t due) {
     size_t before = 0;
     for (int i = 0; i < plan->n_updates; i++) {
         size_t first = plan->updates[i].first;
@@ -164,8 +165,8 @@ static size_t cut_near(const tti_plan *plan, size_t due) {
 
 tti_range tti_share_range(const tti_plan *plan, int r, int n) {
     size_t step = plan->n_flat / (size_t)n;
-    return (tti_range){r == 0 ? 0 : cut_near(plan, step * (size_t)r),
-                       r == n - 1 ? plan->n_flat : cut_near(plan, step * ((size_t)r + 1))};
+    return (tti_range){r == 0 ? 0 : nearest_block_end(plan, step * (size_t)r),
+                       r == n - 1 ? plan->n_flat : nearest_block_end(plan, step * ((size_t)r + 1))};
 }
 
 tutti_status tti_share_init_range(const tti_plan *plan, int r, int n, tti_share *share) {

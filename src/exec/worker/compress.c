@@ -1,7 +1,8 @@
-/* compress.c - gradient compression: which tensors, their residuals, and the messages.
+/* compress.c - gradient compression: selects the tensors, keeps their residuals, and builds the
+ * messages.
  *
- * Everything of a tensor has fixed offsets in a few long arrays, in the order of the slots, so the
- * messages of a bucket are ranges of them and one collective carries each.
+ * The data of a tensor has fixed offsets in a few long arrays, in the order of the slots. So each
+ * message of a bucket is a range of an array, sent by one collective.
  *
  * Top-k with error feedback: Stich, Cordonnier, Jaggi, Sparsified SGD with memory (2018); Lin et
  * al., Deep gradient compression (2018).  PowerSGD: Vogels, Karimireddy, Jaggi (2019).  Residuals

@@ -2,8 +2,8 @@
  *
  *   top-k      for each matrix the largest elements, as pairs of index and value
  *   PowerSGD   for each matrix a product of two low-rank ones
- * The part of a worker's gradient that was not sent is its residual: kept, and added to its next
- * gradient.  Vectors and running statistics are sent whole.  The sums have the same bits on every
+ * The part of a worker's gradient that was not sent is its residual, which is added to its next
+ * gradient. Vectors and running statistics are sent whole. The sums have the same bits on every
  * worker. */
 #ifndef TTI_EXEC_COMPRESS_H
 #define TTI_EXEC_COMPRESS_H
@@ -40,8 +40,8 @@ double tti_low_rank_norm(const float *v, size_t n);
 
 enum { TTI_TOPK_COUNTS = 1 << 16 };
 
-/* The k elements of x [n] with the largest magnitude, as ascending indices in index [k]; 0 <= k <=
- * n < 2^32.  Ties go to the lower index; NaN counts as larger than any number. counts
+/* Selects the k elements of x [n] with the largest magnitude, as ascending indices in index [k]; 0
+ * <= k <= n < 2^32. Ties go to the lower index; NaN counts as larger than any number. counts
  * [TTI_TOPK_COUNTS] is scratch. */
 void tti_topk_select(const float *x, size_t n, size_t k, uint32_t *counts, uint32_t *index);
 
@@ -49,7 +49,7 @@ void tti_topk_select(const float *x, size_t n, size_t k, uint32_t *counts, uint3
 
 typedef struct tti_compress tti_compress;
 
-/* True if the gradients of a worker are ever compressed.  A single worker sends none. */
+/* True if the job compresses gradients in some step. A single worker sends none. */
 bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks);
 
 /* Starts with empty residuals.  Collective; *out is owned by the caller, also after a failure. */
@@ -91,8 +91,8 @@ typedef struct tti_compress_places {
     int *first_topk;             /* [n_buckets + 1] */
     size_t *pairs;               /* [n_buckets + 1]: offset of a bucket's pairs, in pairs */
     size_t n_longest;            /* elements of the longest messages of a bucket */
-    size_t n_scratch;            /* for the products of one bucket, at most */
-    size_t n_most_pairs;         /* pairs of one bucket, at most */
+    size_t n_scratch;            /* largest scratch for the products of one bucket */
+    size_t n_most_pairs;         /* largest number of pairs of one bucket */
 } tti_compress_places;
 
 /* On success out is released by _fini. */

@@ -14,7 +14,7 @@
 
 typedef struct tti_exec tti_exec;
 
-/* The parts of a worker: worker.h, and the headers of host/ and device/. */
+/* The parts of a worker, which worker.h and the headers of host/ and device/ define. */
 typedef struct tti_setup tti_setup;
 typedef struct tti_arrays tti_arrays;
 typedef struct tti_thread_set tti_thread_set;
@@ -39,7 +39,7 @@ typedef enum tti_compression {
 typedef struct tti_exec_desc {
     const tti_plan *plan;       /* borrowed */
     const tti_backend *backend; /* borrowed */
-    tti_device_desc device;     /* of a backend with devices; opened by the calling thread */
+    tti_device_desc device;     /* for a backend with devices; the calling thread opens it */
     tutti_comm *comm;           /* borrowed; the workers that divide the batch; NULL: alone */
     const tti_mesh *mesh; /* borrowed; the model is divided: plan is this worker's part, comm is
                              mesh->data; NULL: it is not divided */
@@ -47,7 +47,7 @@ typedef struct tti_exec_desc {
     const tti_shard_map *shard_map; /* the shards of each rank of comm; copied; NULL: equal runs */
     int n_compute_threads;          /* shards computed in parallel, >= 1 */
     const int *cores;               /* [n_compute_threads]; copied; NULL: not pinned */
-    tutti_comm_alg alg;             /* of all-reduce */
+    tutti_comm_alg alg;             /* algorithm of all-reduce */
     bool fast;                      /* sums in any order; false: exact mode */
     tutti_dtype wire; /* bf16, or in fast mode f16: gradients are rounded before they are sent, in
                          exact mode each partial sum; f32: not rounded */
@@ -63,18 +63,18 @@ typedef struct tti_exec_desc {
     bool shares;  /* workers are threads that share parameters and state */
     tti_shared_params
         *shared_params; /* with shares: borrowed, the same for all workers (worker.h) */
-    tti_server *server; /* borrowed; keeps parameters and state for workers (server.h) */
+    tti_server *server; /* borrowed; stores parameters and state for workers (server.h) */
     int server_worker; /* this worker's number at the server, or the number of a worker without comm
                         */
     bool serves;       /* the server's own executor: an update without shards */
     int range, n_ranges; /* with serves: updates only this range of the keys (flat_update.h); 0 of
                             0: all keys */
-    /* For ranges: completes values [n_updates][n_each] by block, of which each server has those of
-     * its own blocks.  Called by the thread that runs updates. */
+    /* For ranges: completes values [n_updates][n_each], one row per block, of which each server has
+     * its own blocks. The thread that runs updates calls it. */
     tutti_status (*join)(void *user, double *values, size_t n_each);
     void *join_user;
     bool reference;       /* use plain-C kernels */
-    bool watch_gradients; /* look for NaN in gradients, not only in the loss */
+    bool watch_gradients; /* checks gradients for NaN, not only the loss */
     bool offload;         /* for devices: the host has the optimizer state (offload.h) */
     bool mixed;   /* fast mode: some ranks of comm compute on devices, with offload, and some on the
                      host; their plans have equal digests (tti_plan_digest) */
@@ -82,14 +82,14 @@ typedef struct tti_exec_desc {
                      can be read from the worker (tti_exec_salvage) */
     tti_flight *flight; /* borrowed; the recorder of this worker; NULL: nothing is recorded */
     uint64_t seed;
-    double clip_norm;    /* of the mean gradient; 0: off */
-    double clip_value;   /* largest element of the mean gradient; 0: off */
+    double clip_norm;    /* limit of the norm of the mean gradient; 0: off */
+    double clip_value;   /* limit of elements of the mean gradient; 0: off */
     double l1;           /* lambda of the L1 term lambda * sign(w), for weights with decay */
     double ema;          /* decay of averaged parameters, which evaluation uses; 0: off */
     double beta1, beta2; /* of Adam, for the bias corrections */
 } tti_exec_desc;
 
-/* A data set that stays on a device, and the float value of each byte.  More than one channel:
+/* A data set that stays on a device, and the float value of each byte. With several channels,
  * pixels of n_channels bytes become planes. */
 typedef struct tti_resident_samples {
     const uint8_t *x;          /* [n][n_elems] */
@@ -99,7 +99,7 @@ typedef struct tti_resident_samples {
     int32_t n_elems, n_channels;
 } tti_resident_samples;
 
-/* The same on a device, in memory that outlives the executor which copied it. */
+/* Samples on a device, in memory that outlives the executor that copied them. */
 typedef struct tti_lasting_samples {
     const tti_device_ops *device; /* NULL: there are none */
     tti_samples samples;

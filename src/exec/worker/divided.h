@@ -1,8 +1,8 @@
 /* divided.h - communication of a worker with the other workers of a divided model.
  *
  * Several workers may have a parameter: as tensor shards, or whole on each tensor index, or on two
- * stages.  Norms and checkpoints count only the copy of the lowest rank in the group. NULL stands
- * for a worker that has the whole model, in every function. */
+ * stages. Norms and checkpoints count only the copy of the lowest rank in the group. Every function
+ * accepts NULL for a worker that has the whole model. */
 #ifndef TTI_EXEC_DIVIDED_H
 #define TTI_EXEC_DIVIDED_H
 
@@ -12,8 +12,8 @@
 
 typedef struct tti_divided tti_divided;
 
-/* Collective over mesh->model.  plan and mesh are borrowed.  *out is owned by the caller, also
- * after a failure; NULL: mesh is NULL. */
+/* Collective over mesh->model. Borrows plan and mesh. The caller owns *out, also after a failure;
+ * it is NULL if mesh is NULL. */
 tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_divided **out);
 void tti_divided_destroy(tti_divided *d);
 
@@ -32,10 +32,10 @@ bool tti_divided_counts_here(const tti_divided *d, int slot);
 
 /* ---- collective over the model group ---- */
 
-/* sums [n_sums] become those of the last stage.  Votes are added over all workers. */
+/* Replaces sums [n_sums] by those of the last stage. Adds votes over all workers. */
 tutti_status tti_divided_sums(const tti_divided *d, double *sums, size_t n_sums, double *votes);
 
-/* The sum of one term per worker. */
+/* Replaces *term by the sum over the workers. */
 tutti_status tti_divided_add(const tti_divided *d, double *term);
 
 /* Squares of parameters and their steps, [n_slots][2]: those of tensor shards become those of the
@@ -52,7 +52,7 @@ tutti_status tti_divided_partials(const tti_divided *d, const tti_plan *plan, tt
  * hash of the undivided model; with tensor shards the hash is a different one. */
 uint64_t tti_divided_join_hashes(const tti_mesh_at *size, const uint64_t *hashes, int n);
 
-/* *hash, of this worker's part, becomes the combined hash of all parts. */
+/* Replaces *hash, of this worker's part, by the combined hash of all parts. */
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);
 
 /* Compares tensor shards that several workers hold: hashes [n_slots], of their bytes.
@@ -64,7 +64,7 @@ tutti_status tti_divided_check(const tti_divided *d, const int64_t *hashes, uint
 /* Identifies a part of a parameter among all workers. */
 typedef struct tti_tensor_shard_id {
     uint64_t name; /* hash; 0: no more slots */
-    uint64_t cut;  /* digest of the tensor shard's place; 0: the whole parameter */
+    uint64_t cut;  /* digest of the tensor shard's position; 0: the whole parameter */
 } tti_tensor_shard_id;
 
 struct tti_divided {

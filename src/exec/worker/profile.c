@@ -194,7 +194,7 @@ static tutti_status read_timestamps(tti_exec *x) {
     return st;
 }
 
-tutti_status tti_profile_hand_over(tti_exec *x, tti_timeline *out) {
+tutti_status tti_profile_read(tti_exec *x, tti_timeline *out) {
     tti_profile *p = x->profile;
     *out = (tti_timeline){0};
     TTI_ASSERT(p != NULL);
@@ -207,7 +207,7 @@ tutti_status tti_profile_hand_over(tti_exec *x, tti_timeline *out) {
     return TUTTI_OK;
 }
 
-void tti_profile_drop(tti_exec *x) {
+void tti_profile_close(tti_exec *x) {
     tti_profile *p = x->profile;
     if (!p) return;
     pthread_mutex_destroy(&p->mutex);

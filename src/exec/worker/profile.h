@@ -1,7 +1,7 @@
-/* profile.h - the timing of ordinary steps: spans of the queues of a device, which records the
- * timestamps itself, and of the host's threads, by the host's clock.
+/* profile.h - times ordinary steps: spans of a device's queues, for which the device records
+ * timestamps, and of the host's threads, with the host's clock.
  *
- * Every call does nothing without a profile.  Any thread. */
+ * Every call does nothing without a profile. Any thread may call these functions. */
 #ifndef TTI_EXEC_PROFILE_H
 #define TTI_EXEC_PROFILE_H
 
@@ -9,13 +9,13 @@
 
 typedef struct tti_profile tti_profile;
 
-/* Begins a window of steps; reads the spans of an idle device; ends the window, also in the middle
- * of a step. */
+/* Open begins a window of steps. Read reads the spans of an idle device. Close ends the window,
+ * even in the middle of a step. */
 tutti_status tti_profile_open(tti_exec *x);
-tutti_status tti_profile_hand_over(tti_exec *x, tti_timeline *out);
-void tti_profile_drop(tti_exec *x);
+tutti_status tti_profile_read(tti_exec *x, tti_timeline *out);
+void tti_profile_close(tti_exec *x);
 
-/* The next span of this device queue begins now. */
+/* Starts the next span of this device queue. */
 tutti_status tti_profile_from(tti_exec *x, tti_row row);
 
 /* Ends a span: the work launched in the queue since tti_profile_from, or since the last span. */
@@ -40,7 +40,7 @@ void tti_profile_stall(tti_exec *x, const tti_span *what, const char *waiting, i
 void tti_profile_mark(tti_exec *x, int64_t now_ns);
 void tti_profile_rest(tti_exec *x, tti_span_id id, int64_t now_ns);
 
-/* From here on spans of queues belong to the next step of the window. */
+/* Makes later spans of queues belong to the next step of the window. */
 void tti_profile_next_step(tti_exec *x);
 
 /* True if timestamps can be part of a captured graph.  Call after tti_profile_zero. */

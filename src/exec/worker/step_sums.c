@@ -265,7 +265,8 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     return tti_instance_find_nonfinite(instance, &run, 0, setup->desc.plan->shard.n_steps, step);
 }
 
-/* The worker of a replica with the lowest key reports; of equal keys the first. */
+/* Broadcasts the report of the worker with the lowest key in the replica; with equal keys, that of
+ * the first one. */
 static tutti_status broadcast_first(const tti_setup *setup, int64_t key,
                                     char layer[TTI_LAYER_TEXT]) {
     tutti_comm *comm = setup->desc.mesh->model;
@@ -278,7 +279,7 @@ static tutti_status broadcast_first(const tti_setup *setup, int64_t key,
     return tutti_comm_broadcast(comm, layer, TTI_LAYER_TEXT, TUTTI_U8, first);
 }
 
-/* All workers of the copy of the model compute the shard again. */
+/* All workers of the replica compute the shard again. */
 static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int shard,
                                   char layer[TTI_LAYER_TEXT]) {
     const tti_setup *setup = tti_setup_of(x);

@@ -194,7 +194,7 @@ void tti_exec_copy_outputs(const tti_step_desc *desc, const tti_instance *instan
     }
 }
 
-/* A pipeline stage has only the inputs that it reads. */
+/* Sets an input, unless the pipeline stage does not have it. */
 static void feed_one(tti_instance *instance, int input, const void *data) {
     if (input >= 0) tti_instance_set_input(instance, input, data);
 }

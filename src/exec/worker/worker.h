@@ -15,9 +15,9 @@
 
 /* ---- workers on devices and on the host in one run (desc.mixed) ----
  *
- * Each has its own plan for its backend.  The collectives of the host reduce gradients, bucket by
- * bucket: workers on devices copy theirs there (device_host_staged.h).  All of them update on the
- * host (offload.h), from the same sums, so parameters have the same bits. */
+ * Each worker has its own plan for its backend. The collectives of the host reduce gradients bucket
+ * by bucket; workers on devices copy their gradients to the host (device_host_staged.h). All
+ * workers update on the host (offload.h) from the same sums, so parameters have the same bits. */
 
 /* Checks that a worker with desc.mixed is possible.  For such workers, and for undivided models on
  * devices, compares that all plans have the same layout and join the same values.
@@ -41,29 +41,29 @@ struct tti_shared_params {
 /* ---- the functions of a parameter server that workers call; exec/ uses nothing else of it ---- */
 
 typedef struct tti_server_calls {
-    /* The executor with parameters and state; NULL: one or several other processes have them. */
+    /* The executor that stores parameters and state, borrowed; NULL: other processes store them. */
     tti_exec *(*state_owner)(tti_server *server);
 
-    /* With backup workers a batch is divided between the workers: sets the shards of one of them
-     * and returns true; else returns false and writes nothing. */
+    /* With backup workers a batch is divided between the workers: sets the worker's shards and
+     * returns true. Otherwise returns false and writes nothing. */
     bool (*shards)(const tti_server *server, int worker, int n_shards, int *first, int *last);
 
-    /* For a server of several processes. fetch: gets state k of keys from its owners; data are
-     * valid until the next call and the next gradient. store: stores this process's part of keys
-     * from data, which begins with keys.first; k may be TTI_STATE_EMA or TTI_STATE_PARAMS. */
+    /* For a server of several processes. fetch: gets state k of keys from its owners; *data is
+     * borrowed until the next call or the next gradient. store: stores this process's part of keys;
+     * data begins with element keys.first, and k may be TTI_STATE_EMA or TTI_STATE_PARAMS. */
     bool (*has_ranges)(const tti_server *server);
     tutti_status (*fetch)(tti_exec *x, int k, tti_range keys, const float **data);
     void (*store)(tti_exec *x, int k, tti_range keys, const float *data);
 
     /* push: sends the gradient of a step, whose partial sums are in the buffers of x
      * (tti_exec_partial), and waits for the server's update, which needs a push of every worker in
-     * the step. pull: gets the new parameters into those of x, and their hash into last_hash. */
+     * the step. pull: copies the new parameters to x, and their hash to last_hash. */
     tutti_status (*push)(tti_exec *x, const tti_step_desc *desc, double inv_count,
                          tti_step_result *result);
     tutti_status (*pull)(tti_exec *x);
 
-    /* For a worker on a device: copies the server's averages to where evaluation reads them, while
-     * no worker is in a step. */
+    /* For a worker on a device: copies the server's averages to the memory that evaluation reads.
+     * Call while no worker is in a step. */
     tutti_status (*pull_averages)(tti_exec *x);
 } tti_server_calls;
 
@@ -198,7 +198,7 @@ float *tti_exec_array(const tti_exec *exec, int64_t k);
 void *tti_exec_low_copies(const tti_exec *exec);
 float *tti_exec_buffer(const tti_exec *exec, int buffer);
 
-/* grads becomes the first buffer of gradients of a worker that computes none. */
+/* Makes grads (borrowed) the first gradient buffer of a worker that computes no gradients. */
 void tti_exec_lend_grads(tti_exec *exec, float *grads);
 
 /* The shard map of n_ranks workers from desc. */
@@ -262,8 +262,8 @@ bool tti_exec_has_wire(const tti_exec *exec);
  * another stage computes them. */
 void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_inputs *inputs,
                    const tti_shard_data *data);
-/* Whether the samples are floats, and one of them is not finite.  Samples with several fields are
- * not examined. */
+/* True if the samples are floats and one of them is not finite. Samples with several fields are not
+ * examined. */
 bool tti_exec_has_bad_samples(const tti_setup *setup, const tti_shard_data *data);
 void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard, int n_sums);
 /* Copies desc->outputs of this worker's shard number index. */
@@ -294,7 +294,7 @@ void tti_exec_set_hash(tti_exec *exec, uint64_t hash);
 void tti_exec_report_hash(tti_exec *exec, tti_step_result *result);
 
 /* Adds t_ns to tti_exec_spent: the worker, or one of its compute threads while others ran, has
- * waited for other workers or communicated.  Any thread. */
+ * waited for other workers or communicated. Any thread may call it. */
 void tti_exec_waited(tti_exec *exec, int64_t t_ns);
 void tti_exec_copied(tti_exec *exec,
                      int64_t t_ns); /* copies between host and device; main thread only */

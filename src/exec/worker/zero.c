@@ -109,7 +109,7 @@ size_t tti_sharded_gathered(const tti_sharded *sharded) {
     return TTI_MAX(sharded->train.n_elems, sharded->eval.n_elems) + sharded->n_averages;
 }
 
-/* ---- places ---- */
+/* ---- positions of parameters and gradients ---- */
 
 int tti_sharded_next_stop(const tti_sharded *sharded, int step, int last) {
     if (!sharded) return last;
@@ -367,7 +367,7 @@ tutti_status tti_exec_update(tti_exec *x, const tti_step_desc *desc, double inv_
     return TUTTI_OK;
 }
 
-/* Per bucket, if a consumer overlaps with this loop. */
+/* Gathers parameters bucket by bucket, because a consumer may overlap with this loop. */
 static tutti_status gather_params(tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     const tti_plan *plan = setup->desc.plan;

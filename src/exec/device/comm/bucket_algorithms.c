@@ -19,7 +19,7 @@ typedef struct table_message {
 } table_message;
 
 /* Equal on all ranks. */
-static bool asks(const tti_exec *x) {
+static bool uses_table(const tti_exec *x) {
     const tti_setup *setup = tti_setup_of(x);
     bool plain = !setup->divided && !tti_pipe_of(x) && !tti_offload_of(x) && !tti_sharded_of(x) &&
                  !tti_exec_has_partitions(setup) && !tti_device_tp_group(tti_tp_of(x));
@@ -49,7 +49,7 @@ tutti_status tti_bucket_algorithms_init(tti_exec *x, tti_bucket_algorithms *out)
     table_message t;
     memset(&t, 0, sizeof t);
     *out = (tti_bucket_algorithms){.found = TTI_CACHE_ABSENT};
-    if (!asks(x)) return TUTTI_OK;
+    if (!uses_table(x)) return TUTTI_OK;
     tti_sum_kind mine, kinds[TTI_SUM_DEVICES];
     char key[TTI_SUM_KEY];
     tti_sum_table_kind(setup->desc.backend, setup->desc.device.index, &mine);

@@ -17,7 +17,7 @@ struct tti_device_compress {
     tti_device_partitions source;     /* this worker's pairs in that format */
 };
 
-/* ---- which workers compress, and their memory ---- */
+/* ---- conditions and memory ---- */
 
 /* The index of an element of a matrix has 32 bits. */
 static bool fits(const tti_plan *plan) {

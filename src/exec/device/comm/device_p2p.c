@@ -385,7 +385,7 @@ tutti_status tti_device_p2p_sync(tti_device_p2p *m) {
     return m->ops->queues.sync();
 }
 
-void tti_device_p2p_give_up(tti_device_p2p *m, tutti_status status) {
+void tti_device_p2p_abort(tti_device_p2p *m, tutti_status status) {
     char text[2048];
     snprintf(text, sizeof text, "%s", tutti_last_error());
     if (m->group && tti_device_p2p_sync(m) != TUTTI_OK) tti_clear_error();

@@ -61,6 +61,6 @@ tutti_status tti_device_p2p_await(tti_device_p2p *p2p, int event);
 
 /* Ends the waits on this stage's device. Call it after this worker has failed and notified the
  * others. Keeps the thread's error message. */
-void tti_device_p2p_give_up(tti_device_p2p *p2p, tutti_status status);
+void tti_device_p2p_abort(tti_device_p2p *p2p, tutti_status status);
 
 #endif /* TTI_EXEC_DEVICE_P2P_H */

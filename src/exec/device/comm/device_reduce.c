@@ -39,7 +39,7 @@ struct tti_device_reduce {
     size_t *whole_bounds; /* [n_ranks][n_buckets][n_ranks + 1]: in group r * n_buckets + b rank r
                              has all of bucket b; NULL: arrays are not broadcast */
     int *events;          /* [n_buckets]: event after the bucket's sum */
-    int next_event;       /* events are reused in turn */
+    int next_event;       /* events are reused cyclically */
     tutti_status status;  /* the first failure while shards were launched */
 };
 
@@ -408,7 +408,7 @@ static bool sums_at_once(const tti_device_reduce *r) {
 }
 
 /* True if the update adds this bucket between workers. */
-static bool is_joined(const tti_device_reduce *r, int bucket) {
+static bool is_summed_in_update(const tti_device_reduce *r, int bucket) {
     return tti_device_reduce_updates(r) && bucket >= r->first_joined;
 }
 
@@ -476,7 +476,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
                 tti_exec_grads_at(r->x, setup->acc.partial_buffer[0], b->first),
                 tti_exec_grads_at(r->x, setup->acc.partial_buffer[i], b->first), b->n_elems);
         TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_instr_span(TTI_MERGE), -1));
-        if (is_joined(r, r->next_bucket - 1)) return TUTTI_OK;
+        if (is_summed_in_update(r, r->next_bucket - 1)) return TUTTI_OK;
         TTI_TRY(r->ops->queues.order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     r->has_summed = true;
@@ -517,7 +517,7 @@ int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_buck
 
 /* Captured graphs that differ between ranks may run in different orders.  Two of them that each
  * wait for the other would deadlock, so they are serialized. */
-static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_queue before) {
+static tutti_status order_queues(const tti_device_reduce *r, tti_queue after, tti_queue before) {
     return tti_shard_map_is_even(&tti_setup_of(r->x)->shard_map)
                ? TUTTI_OK
                : r->ops->queues.order(after, before);
@@ -527,7 +527,7 @@ static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_
  * sums. */
 static tutti_status begin_gather(tti_device_reduce *r) {
     r->has_gathered = true;
-    return r->has_summed ? come_after(r, TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM) : TUTTI_OK;
+    return r->has_summed ? order_queues(r, TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM) : TUTTI_OK;
 }
 
 static tutti_status all_gather_words(tti_device_reduce *r, void *words, size_t n, size_t first,
@@ -578,7 +578,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
 }
 
 /* True if the update can compute the sums from this bucket on.  Equal on all ranks. */
-static tutti_status can_join(tti_device_reduce *r, void *update, int bucket, bool *can) {
+static tutti_status can_sum_in_update(tti_device_reduce *r, void *update, int bucket, bool *can) {
     const tti_setup *setup = tti_setup_of(r->x);
     size_t first = bucket ? setup->desc.plan->buckets[bucket].first : 0;
     TTI_TRY(r->ops->fusions.can_update(r->group, update, first, can));
@@ -606,10 +606,10 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, t
     /* A lost peer would interrupt this update half way. */
     if (tti_setup_of(r->x)->desc.elastic) return TUTTI_OK;
     int bucket = 0;
-    TTI_TRY(can_join(r, update, bucket, &can));
+    TTI_TRY(can_sum_in_update(r, update, bucket, &can));
     if (!can && is_last_in_memory(setup->desc.plan)) {
         bucket = setup->desc.plan->n_buckets - 1;
-        TTI_TRY(can_join(r, update, bucket, &can));
+        TTI_TRY(can_sum_in_update(r, update, bucket, &can));
     }
     if (!can) return TUTTI_OK;
     r->update = update;
@@ -671,7 +671,8 @@ tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
                                      bool overlapped) {
     r->has_summed = true; /* later gathers also wait for the sums */
-    if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    if (r->overlapped && r->has_gathered)
+        TTI_TRY(order_queues(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather(r->group, (size_t)bucket, source, dst, overlapped));
     return tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1);
@@ -685,7 +686,8 @@ bool tti_device_reduce_gathers_pieces(const tti_device_reduce *r) {
 tutti_status tti_device_reduce_fetch_pieces(tti_device_reduce *r, const tti_device_piece *pieces,
                                             int n, size_t n_words, bool overlapped) {
     r->has_summed = true;
-    if (r->overlapped && r->has_gathered) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    if (r->overlapped && r->has_gathered)
+        TTI_TRY(order_queues(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->collectives.all_gather_pieces(r->group, pieces, n, n_words, overlapped));
     return tti_profile_upto(r->x, TTI_ROW_COMM, tti_instr_span(TTI_ALL_GATHER), -1);

@@ -41,17 +41,17 @@ struct tti_device_tp {
     bool joins;                /* norms between collectives run fused with them */
     bool pushes;               /* products also push their terms to the other workers */
     bool overlapped, alone, pending;
-    bool pulled; /* own rows are still being sent, because a product waited only for the rows of
-                    others */
+    bool pulled; /* this worker's rows are still in transit, because a product waited only for the
+                    rows of others */
 };
 
 /* The largest input, output and scratch of a program's collectives, in bytes. */
-typedef struct room {
+typedef struct buffer_sizes {
     size_t in, out, scratch;
     bool any, adds_floats;
-} room;
+} buffer_sizes;
 
-static void make_room(const tti_program *program, room *r) {
+static void make_room(const tti_program *program, buffer_sizes *r) {
     const tti_kernel *host_staged = &tti_collective_kernel;
     for (int s = 0; s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
@@ -67,8 +67,8 @@ static void make_room(const tti_program *program, room *r) {
     }
 }
 
-static room room_of(const tti_plan *plan) {
-    room r = {.adds_floats = true};
+static buffer_sizes room_of(const tti_plan *plan) {
+    buffer_sizes r = {.adds_floats = true};
     make_room(&plan->shard, &r);
     make_room(&plan->eval, &r);
     /* Memory for adjacent sums that run as one. */
@@ -92,7 +92,7 @@ static size_t sum_bytes(const tti_device_tp *e, const tti_node *node) {
 /* ---- through the host ---- */
 
 static tutti_status alloc_host(tti_device_tp *e) {
-    room r = room_of(tti_setup_of(e->x)->desc.plan);
+    buffer_sizes r = room_of(tti_setup_of(e->x)->desc.plan);
     e->in = e->ops->memory.alloc_host(TTI_MAX(r.in, (size_t)1));
     e->out = e->ops->memory.alloc_host(TTI_MAX(r.out, (size_t)1));
     e->scratch = malloc(r.scratch + 1);
@@ -122,15 +122,15 @@ static tutti_status run_on_host(const tti_device_tp *e, const tti_kargs *a, size
 
 /* ---- between devices: conditions ---- */
 
-/* A stage may have no collective inside its layers, but all of them take part in the other sums of
- * its workers. */
-static bool is_needed(const tti_setup *setup, const room *r) {
+/* A stage may have no collective inside its layers, but all tensor ranks take part in the other
+ * sums. */
+static bool is_needed(const tti_setup *setup, const buffer_sizes *r) {
     const tti_mesh *mesh = setup->desc.mesh;
     return r->any || (mesh && mesh->tensor && mesh->size.stage > 1);
 }
 
 /* True if a captured graph can contain collectives of floats.  Equal on all workers. */
-static bool is_wanted(const tti_setup *setup) {
+static bool is_requested(const tti_setup *setup) {
     const tti_device_ops *ops = setup->desc.backend->device;
     bool can = ops->collectives.connect && ops->collectives.tp_collective;
     bool plain = !setup->desc.offload && !setup->desc.mixed && !setup->desc.server &&
@@ -140,7 +140,7 @@ static bool is_wanted(const tti_setup *setup) {
 }
 
 /* Bytes of the largest collective: values of programs, sums of shards, votes, squares of slots. */
-static size_t most_tp_bytes(const tti_setup *setup, const room *r) {
+static size_t max_tp_bytes(const tti_setup *setup, const buffer_sizes *r) {
     size_t n_sums =
         (size_t)tti_device_n_reported(setup) + 2 * (size_t)setup->desc.plan->n_slots + 1;
     size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
@@ -153,8 +153,8 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
 
-/* True if everything of a norm that other devices access lies in the arena. */
-static bool is_reached(const tti_program *program, const tti_collective_norm *joint) {
+/* True if all values of a norm that other devices access are in the arena. */
+static bool is_in_arena(const tti_program *program, const tti_collective_norm *joint) {
     const tti_buf *bufs = program->bufs;
     return (!joint->scatter || bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA) &&
            (!joint->gather || bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA);
@@ -169,7 +169,7 @@ static bool takes(const tti_device_ops *ops, const tti_collective_norm *joint) {
 static bool exchange_at(const tti_device_ops *ops, const tti_program *program, int s,
                         tti_collective_norm *joint) {
     bool found = tti_collective_norm_at(program, s, joint) || tti_rows_gather_at(program, s, joint);
-    return found && takes(ops, joint) && is_reached(program, joint);
+    return found && takes(ops, joint) && is_in_arena(program, joint);
 }
 
 static int product_of(const tti_device_ops *ops, const tti_program *program, int s,
@@ -192,13 +192,13 @@ static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program,
 }
 
 size_t tti_device_tp_bytes(const tti_setup *setup) {
-    room r = room_of(setup->desc.plan);
+    buffer_sizes r = room_of(setup->desc.plan);
     bool connects =
-        is_needed(setup, &r) && setup->desc.mesh && setup->desc.mesh->tensor && is_wanted(setup);
+        is_needed(setup, &r) && setup->desc.mesh && setup->desc.mesh->tensor && is_requested(setup);
     if (!connects || !r.adds_floats) return 0;
     const tti_plan *plan = setup->desc.plan;
     int n_ranks = tutti_comm_n_ranks(setup->desc.mesh->tensor);
-    return 2 * most_tp_bytes(setup, &r) +
+    return 2 * max_tp_bytes(setup, &r) +
            TTI_MAX(inbox_bytes(setup->desc.backend->device, &plan->shard, n_ranks),
                    inbox_bytes(setup->desc.backend->device, &plan->eval, n_ranks));
 }
@@ -242,7 +242,7 @@ void *tti_device_tp_arena(const tti_device_tp *e) { return e ? e->arena : NULL; 
 
 static bool joins(const tti_device_tp *e, const tti_program *program,
                   const tti_collective_norm *joint) {
-    return e && e->group && e->joins && takes(e->ops, joint) && is_reached(program, joint);
+    return e && e->group && e->joins && takes(e->ops, joint) && is_in_arena(program, joint);
 }
 
 static int product_before(const tti_device_tp *e, const tti_program *program, int s,
@@ -262,13 +262,13 @@ static void leave(tti_device_tp *e) {
 }
 
 /* Connects only if every worker could allocate its memory. */
-static tutti_status try_devices(tti_device_tp *e, const room *r) {
+static tutti_status try_devices(tti_device_tp *e, const buffer_sizes *r) {
     bool good = false;
     TTI_TRY(tti_device_have_own(tti_setup_of(e->x), &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "there are fewer devices than tensor parallel workers");
-    e->tp_half_bytes = most_tp_bytes(tti_setup_of(e->x), r);
+    e->tp_half_bytes = max_tp_bytes(tti_setup_of(e->x), r);
     e->staging = tti_setup_of(e->x)->desc.backend->alloc(2 * e->tp_half_bytes);
     TTI_TRY(alloc_arena(e));
     good = e->staging && (e->arena || !e->joins);
@@ -293,7 +293,7 @@ static tutti_status try_devices(tti_device_tp *e, const room *r) {
     return tti_device_connect_line(&e->line, &peers, &e->group);
 }
 
-static tutti_status connect_devices(tti_device_tp *e, const room *r) {
+static tutti_status connect_devices(tti_device_tp *e, const buffer_sizes *r) {
     tutti_status st = try_devices(e, r);
     if (st == TUTTI_OK) {
         e->ops->collectives.describe(e->group, &e->transport);
@@ -424,7 +424,7 @@ static tutti_status push(tti_device_tp *e, const tti_device_push *push) {
     return e->ops->fusions.push(e->group, push);
 }
 
-/* The own rows are ready for the next step, while those of other workers still arrive. */
+/* Lets the next step begin with this worker's rows, while those of other workers still arrive. */
 static tutti_status open_rows(tti_device_tp *e, tti_device_norm *rows) {
     const tti_device_ops *ops = e->ops;
     if (!e->pulled) TTI_TRY(tti_device_tp_wait(e));
@@ -527,7 +527,7 @@ static const tti_tp_calls calls = {
 
 tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out) {
     const tti_setup *setup = tti_setup_of(x);
-    room r = room_of(setup->desc.plan);
+    buffer_sizes r = room_of(setup->desc.plan);
     *out = NULL;
     if (!setup->desc.backend->device || !is_needed(setup, &r)) return TUTTI_OK;
     tti_device_tp *e = *out = calloc(1, sizeof *e);
@@ -543,7 +543,7 @@ tutti_status tti_device_tp_create(tti_exec *x, tti_device_tp **out) {
     for (int s = 0; s < program->n_steps; s++)
         e->joint[program->steps[s]->id] = tti_joint_bytes(program, s);
     /* Stages have different programs, but either all workers connect or none does. */
-    bool wanted = e->comm && is_wanted(setup), adds = r.adds_floats;
+    bool wanted = e->comm && is_requested(setup), adds = r.adds_floats;
     if (wanted) TTI_TRY(tti_device_agree(setup, &adds));
     return wanted && adds ? connect_devices(e, &r) : alloc_host(e);
 }

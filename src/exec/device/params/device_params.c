@@ -184,18 +184,18 @@ tutti_status tti_device_update_hash(tti_device_update *u, uint64_t *hash) {
  * however many shards it has. */
 
 /* A bucket, the first step that reads it, and its blocks (plan->updates). */
-typedef struct turn {
+typedef struct fetch_entry {
     int bucket, step;
     int first_block, n_blocks;
-} turn;
+} fetch_entry;
 
 struct tti_device_param_gather {
     tti_exec *x;
     tti_device_reduce *reduce;
     tti_device_update *const *update;
-    tti_low_gather *low; /* NULL: all parameters are fetched in 32 bits */
-    turn *turns;         /* [n_buckets] in the order of the fetches */
-    int n_turns, next;
+    tti_low_gather *low;  /* NULL: all parameters are fetched in 32 bits */
+    fetch_entry *fetches; /* [n_buckets] in the order of the fetches */
+    int n_fetches, next;
     bool is_stale; /* a step began after parameters were last whole */
     tutti_status status;
 };
@@ -214,7 +214,7 @@ static int bucket_of(const tti_plan *plan, tti_buf buf) {
 }
 
 static int by_step(const void *a, const void *b) {
-    const turn *x = a, *y = b;
+    const fetch_entry *x = a, *y = b;
     if (x->step != y->step) return x->step < y->step ? -1 : 1;
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
@@ -228,32 +228,32 @@ tutti_status tti_device_param_gather_create(tti_exec *x, tti_device_reduce *redu
     *p = (tti_device_param_gather){.x = x,
                                    .reduce = reduce,
                                    .update = update,
-                                   .n_turns = tti_setup_of(x)->desc.plan->n_buckets};
-    p->turns = calloc((size_t)p->n_turns + 1, sizeof *p->turns);
-    if (!p->turns) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+                                   .n_fetches = tti_setup_of(x)->desc.plan->n_buckets};
+    p->fetches = calloc((size_t)p->n_fetches + 1, sizeof *p->fetches);
+    if (!p->fetches) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     /* Parameters that only evaluation reads come last, with those read after the first gradients
      * are ready. */
     const tti_plan *plan = tti_setup_of(p->x)->desc.plan;
     int latest = INT_MAX;
     for (int b = 0; b < plan->n_buckets; b++) {
-        p->turns[b] = (turn){.bucket = b, .step = INT_MAX};
+        p->fetches[b] = (fetch_entry){.bucket = b, .step = INT_MAX};
         latest = TTI_MIN(latest, plan->buckets[b].ready_after);
     }
     const tti_program *program = &plan->shard;
     for (int s = program->n_steps - 1; s >= 0; s--)
         for (int i = 0; i < program->steps[s]->n_in; i++) {
             int b = bucket_of(plan, program->bufs[program->steps[s]->in[i]->id]);
-            if (b >= 0) p->turns[b].step = s;
+            if (b >= 0) p->fetches[b].step = s;
         }
     /* Blocks are in the order of the flat arrays. */
     for (int i = plan->n_updates - 1; i >= 0; i--) {
-        turn *t = &p->turns[tti_plan_find_bucket(plan, plan->updates[i].first)];
+        fetch_entry *t = &p->fetches[tti_plan_find_bucket(plan, plan->updates[i].first)];
         t->first_block = i;
         t->n_blocks++;
     }
     for (int b = 0; b < plan->n_buckets; b++)
-        p->turns[b].step = TTI_MIN(p->turns[b].step, TTI_MAX(latest, 0));
-    qsort(p->turns, (size_t)plan->n_buckets, sizeof *p->turns, by_step);
+        p->fetches[b].step = TTI_MIN(p->fetches[b].step, TTI_MAX(latest, 0));
+    qsort(p->fetches, (size_t)plan->n_buckets, sizeof *p->fetches, by_step);
     TTI_TRY(tti_low_gather_create(x, reduce, &p->low));
     if (p->low)
         tti_str_printf(&tti_device_of(x)->transport, ", %.3g %% of the parameters in 16 bits",
@@ -264,7 +264,7 @@ tutti_status tti_device_param_gather_create(tti_exec *x, tti_device_reduce *redu
 void tti_device_param_gather_destroy(tti_device_param_gather *p) {
     if (!p) return;
     tti_low_gather_destroy(p->low);
-    free(p->turns);
+    free(p->fetches);
     free(p);
 }
 
@@ -282,7 +282,7 @@ static tutti_status fetch_bucket(const tti_device_param_gather *p, int bucket, b
 
 static tutti_status fetch_all(tti_device_param_gather *p) {
     TTI_TRY(tti_device_reduce_sync_and_barrier(p->reduce));
-    for (int i = 0; i < p->n_turns; i++) TTI_TRY(fetch_bucket(p, p->turns[i].bucket, false));
+    for (int i = 0; i < p->n_fetches; i++) TTI_TRY(fetch_bucket(p, p->fetches[i].bucket, false));
     return tti_device_reduce_fetched(p->reduce, false);
 }
 
@@ -297,30 +297,30 @@ static tutti_status complete(const tti_device_param_gather *p, int first, int n,
 
 tutti_status tti_device_param_gather_begin(tti_device_param_gather *p, bool overlapped) {
     p->status = TUTTI_OK;
-    p->next = overlapped ? 0 : p->n_turns;
+    p->next = overlapped ? 0 : p->n_fetches;
     if (overlapped) return tti_device_reduce_fetch_begin(p->reduce);
     TTI_TRY(fetch_all(p));
     return complete(p, 0, tti_setup_of(p->x)->desc.plan->n_updates, false);
 }
 
 bool tti_device_param_gather_is_due(const tti_device_param_gather *p) {
-    return p->status == TUTTI_OK && p->next < p->n_turns;
+    return p->status == TUTTI_OK && p->next < p->n_fetches;
 }
 
 /* No kernels overlap with the first fetch, so it uses all multiprocessors. */
 static tutti_status fetch_buckets_upto(tti_device_param_gather *p, int step) {
     int first = p->next;
-    bool is_asked = tti_device_param_gather_is_due(p) && p->turns[first].step <= step;
+    bool is_asked = tti_device_param_gather_is_due(p) && p->fetches[first].step <= step;
     if (!is_asked) return TUTTI_OK;
-    for (; p->next < p->n_turns && p->turns[p->next].step <= step; p->next++) {
-        int bucket = p->turns[p->next].bucket;
+    for (; p->next < p->n_fetches && p->fetches[p->next].step <= step; p->next++) {
+        int bucket = p->fetches[p->next].bucket;
         bool overlapped = p->next > 0;
         TTI_TRY(p->low ? tti_low_gather_fetch(p->low, bucket, overlapped)
                        : fetch_bucket(p, bucket, overlapped));
     }
     TTI_TRY(tti_device_reduce_fetched(p->reduce, true));
     for (int i = first; i < p->next; i++)
-        TTI_TRY(complete(p, p->turns[i].first_block, p->turns[i].n_blocks, p->low != NULL));
+        TTI_TRY(complete(p, p->fetches[i].first_block, p->fetches[i].n_blocks, p->low != NULL));
     return TUTTI_OK;
 }
 

@@ -102,7 +102,7 @@ tutti_status tti_device_param_gather_finish(tti_device_param_gather *gather);
 /* Makes all parameters whole.  All workers call it, with no step in flight.  Waits. */
 tutti_status tti_device_param_gather_settle(tti_device_param_gather *gather);
 
-/* Tells that parameters were written: whole and equal on all workers; or by a step, captured or
+/* Record that parameters were written: by all workers, whole and equal; or by a step, captured or
  * not. */
 void tti_device_param_gather_written(tti_device_param_gather *gather, bool whole);
 
@@ -171,7 +171,7 @@ tti_exec_desc tti_offload_desc(const tti_setup *setup);
 /* x->device is open. host: the host executor.  Collective.  On success *out is owned by the caller
  * and borrows both. */
 tutti_status tti_offload_create(tti_exec *x, tti_exec *host, tti_offload **out);
-/* Call before the device is closed and before host is destroyed, with an idle device.  Takes
+/* Call before the device is closed and before host is destroyed, with an idle device. Accepts
  * NULL. */
 void tti_offload_destroy(tti_offload *offload);
 

@@ -23,11 +23,11 @@ struct tti_low_gather {
     tti_device_piece *list; /* while the list is built; NULL: pieces are only counted */
 };
 
-/* ---- which slots ---- */
+/* ---- selecting slots ---- */
 
 /* Slots that the program also reads in 32 bits, alone or as part of a joined value, are not sent in
  * 16 bits. */
-static void leave_read(const tti_plan *plan, bool *slots) {
+static void exclude_f32_reads(const tti_plan *plan, bool *slots) {
     const tti_program *program = &plan->shard;
     for (int s = 0; s < program->n_steps; s++)
         for (int k = 0; k < program->steps[s]->n_in; k++) {
@@ -56,7 +56,7 @@ static int find_slots(const tti_setup *setup, bool *slots) {
             if (divides && (bound - slot->first) % UNIT != 0) slots[i] = false;
         }
     }
-    leave_read(plan, slots);
+    exclude_f32_reads(plan, slots);
     for (int i = 0; i < plan->n_slots; i++) n += slots[i];
     return n;
 }

@@ -29,9 +29,9 @@ struct tti_offload {
     int sums_due;
     double *sums;          /* pinned [device_report.n_sums]: copied with the first bucket */
     int n_awaited;         /* events of the step in flight */
-    int64_t came_ns;       /* when the last of them arrived */
-    bool has_early;        /* the update has already completed, */
-    tti_step_result early; /* with this result */
+    int64_t arrived_ns;    /* time (tti_now_ns) when the last event completed */
+    bool has_early_result; /* the update has already completed, with result early_result */
+    tti_step_result early_result;
 };
 
 /* The host executor has no shards to add: sums come from x. */
@@ -110,7 +110,7 @@ static tutti_status alloc_grads(tti_offload *o) {
                                flat_bytes(o));
 }
 
-static tutti_status awaited(void *user, size_t first, size_t last);
+static tutti_status wait_for_gradients(void *user, size_t first, size_t last);
 
 static tutti_status prepare_stream(tti_offload *o) {
     const tti_exec_desc *desc = &tti_setup_of(o->x)->desc;
@@ -128,7 +128,7 @@ static tutti_status prepare_stream(tti_offload *o) {
     o->sums_due = tti_sums_due(&plan->shard);
     tti_update_set_overlap(
         tti_update_of(o->host),
-        &(tti_update_overlap){.awaited = awaited, .updated = send_params, .user = o});
+        &(tti_update_overlap){.awaited = wait_for_gradients, .updated = send_params, .user = o});
     return TUTTI_OK;
 }
 
@@ -149,7 +149,7 @@ bool tti_offload_streams(const tti_offload *o) { return o && o->due; }
 
 void tti_offload_begin(tti_offload *o) {
     o->next_bucket = o->n_awaited = 0;
-    o->has_early = false;
+    o->has_early_result = false;
 }
 
 /* The number of events is limited: neighbouring buckets share one, recorded after the last of
@@ -226,13 +226,13 @@ static tutti_status send_params(void *user, size_t first, size_t last) {
 }
 
 /* Waits for the gradients of elements first .. last-1. */
-static tutti_status awaited(void *user, size_t first, size_t last) {
+static tutti_status wait_for_gradients(void *user, size_t first, size_t last) {
     tti_offload *o = user;
     TTI_ASSERT(last > first);
     int event = event_of(o, tti_plan_find_bucket(tti_setup_of(o->x)->desc.plan, last - 1));
     for (; o->n_awaited <= event; o->n_awaited++) {
         TTI_TRY(o->ops->queues.await_host_event(TTI_EVENT_OFFLOADED + o->n_awaited));
-        o->came_ns = tti_now_ns();
+        o->arrived_ns = tti_now_ns();
     }
     return TUTTI_OK;
 }
@@ -247,33 +247,33 @@ static tutti_status make_update(tti_offload *o, const tti_step_desc *desc,
 }
 
 tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
-    o->early = (tti_step_result){0};
+    o->early_result = (tti_step_result){0};
     int64_t start = tti_now_ns();
-    TTI_TRY(awaited(o, 0, 1));
+    TTI_TRY(wait_for_gradients(o, 0, 1));
     memcpy(tti_exec_sums(o->x), o->sums, (size_t)o->device_report.n_sums * sizeof *o->sums);
-    tti_exec_set_sums(o->x, &o->early);
+    tti_exec_set_sums(o->x, &o->early_result);
     if (tti_exec_first_bad_shard(o->x) < 0) {
-        TTI_TRY(make_update(o, desc, &o->early));
-        o->has_early = true;
+        TTI_TRY(make_update(o, desc, &o->early_result));
+        o->has_early_result = true;
     }
     /* Buckets of frozen parameters have no block and so no other wait, but they must have
      * arrived. */
-    TTI_TRY(awaited(o, 0, tti_setup_of(o->x)->desc.plan->n_flat));
+    TTI_TRY(wait_for_gradients(o, 0, tti_setup_of(o->x)->desc.plan->n_flat));
     tti_profile_add(o->x, TTI_ROW_HOST,
                     tti_span_of(TTI_SPAN_OTHER, "update on the host, as gradients come"), -1, start,
                     tti_now_ns());
     return TUTTI_OK;
 }
 
-int64_t tti_offload_came_ns(const tti_offload *o) { return o->came_ns; }
+int64_t tti_offload_came_ns(const tti_offload *o) { return o->arrived_ns; }
 
 tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
                                 tti_step_result *result) {
     int bad = tti_exec_first_bad_shard(o->x);
     if (bad < 0) {
-        int64_t start = o->due ? o->came_ns : tti_now_ns();
+        int64_t start = o->due ? o->arrived_ns : tti_now_ns();
         if (!o->due) TTI_TRY(make_update(o, desc, result));
-        if (o->has_early) result->params_hash = o->early.params_hash;
+        if (o->has_early_result) result->params_hash = o->early_result.params_hash;
         o->report->params_hash = result->params_hash;
         TTI_TRY(o->ops->queues.copy(queue_back(o), o->device_report.report, o->report,
                                     sizeof *o->report));

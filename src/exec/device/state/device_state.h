@@ -9,7 +9,7 @@
 
 typedef struct tti_device_work {
     const char *name;      /* of the device */
-    int index;             /* of it */
+    int index;             /* index of the device */
     uint64_t done, newest; /* the last step known to be complete, and the last step begun */
 } tti_device_work;
 
@@ -61,7 +61,7 @@ typedef struct tti_device_set {
 struct tti_exec_device {
     const tti_device_ops *ops;
     tti_device_set sets[TTI_MAX_AHEAD];
-    int n_sets; /* sets that are used in turn in training */
+    int n_sets; /* number of sets that training uses cyclically */
     tti_resident resident;
     tti_bytes bytes;
     tti_run *fixed, *runs; /* [n_local], device */
@@ -89,9 +89,10 @@ struct tti_exec_device {
     float *mirrors[TTI_N_MIRRORS]; /* device.c; NULL: not used yet */
     float *gradients; /* host: summed gradients, [n_flat], or [n_elems] of own blocks with sharded;
                          NULL: not used yet */
-    bool has_gradients;         /* the result of the last tti_exec_compute_gradients is complete */
-    const tti_step_desc *gives; /* its outputs are copied by the training program; NULL: none */
-    float *staging; /* [n_flat] host: state gathered from all workers; NULL: not used yet */
+    bool has_gradients; /* the result of the last tti_exec_compute_gradients is complete */
+    const tti_step_desc
+        *output_step; /* the training program copies the outputs of this step; NULL: none */
+    float *staging;   /* [n_flat] host: state gathered from all workers; NULL: not used yet */
     size_t x_bytes, target_bytes, report_bytes;
     int n_reported; /* number of reported sums of a step */
     uint64_t n_begun, n_ended;
@@ -105,7 +106,7 @@ struct tti_exec_device {
     uint64_t newest, done;       /* the last step begun, and the last step known to be complete */
     tti_str name;
     int64_t last_end_ns;
-    int64_t waited_ns;        /* by all steps so far, see tti_step_report.waited_ns */
+    int64_t waited_ns;        /* total over all steps, see tti_step_report.waited_ns */
     int64_t waited_before_ns; /* value of tti_exec_device_get_waits before the last rebalancing */
     bool has_low_copies;      /* the 16-bit copies match the parameters */
     bool has_own_sums;        /* sums of other workers' shards are 0 */
