@@ -125,6 +125,19 @@ def test_labels_that_are_no_classes():
     assert said in ended.out and "classes     4" in ended.out, ended.out
 
 
+def test_classes_without_training_samples():
+    """The names of files divide a set, so a class of one file may be for testing alone."""
+    classes("single", "abcdefghijkl", n=1)
+    said = "classes have no training samples, such as '"
+    ended = train(*images("single"), "run.dir=single-run").expect(0)
+    assert ended.err.count(said) == 1, ended.err
+    name = ended.err.split(said)[1][0]
+    listed = [row.split() for row in info(*images("single")).expect(0).out.splitlines()]
+    assert [row[1:3] for row in listed if row[-1:] == [name]] == [["0", "1"]], (name, listed)
+    classes("double/train"), classes("double/val")
+    assert said not in train(*images("double"), "run.dir=double-run").expect(0).err
+
+
 def test_small_files_do_not_become_large():
     write("t.txt.gz", gzip.compress(b"a b c\n" * 700000))
     arguments = ["--text", "t.txt.gz", "data.context=16"]

@@ -127,6 +127,25 @@ static tutti_dataset_desc with_spec(const tutti_dataset_desc *desc) {
     return out;
 }
 
+/* A class of few files may have all of them in the test split. */
+static tutti_status note_empty_classes(tutti_dataset *ds) {
+    tti_source *source = &ds->source;
+    const tti_data_spec *spec = source->spec;
+    int64_t n_empty = 0, first = 0;
+    if (!spec->class_names || !source->label || source->info.n_classes < 1) return TUTTI_OK;
+    int64_t *counts = calloc((size_t)source->info.n_classes, sizeof *counts);
+    if (!counts) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
+    tutti_status st = tutti_dataset_count_classes(ds, counts);
+    for (int64_t i = source->info.n_classes - 1; st == TUTTI_OK && i >= 0; i--)
+        if (counts[i] == 0) first = i, n_empty++;
+    free(counts);
+    if (n_empty > 0)
+        tti_str_printf(
+            &source->notices, "%lld of %lld classes have no training samples, such as '%s'\n",
+            (long long)n_empty, (long long)source->info.n_classes, spec->class_names[first]);
+    return st;
+}
+
 static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format *format,
                                 tutti_dataset *ds) {
     tti_source *source = &ds->source;
@@ -144,7 +163,7 @@ static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format
         TTI_TRY(complete_spec(format, source));
         const char *const *names = (const char *const *)source->spec->class_names;
         if (names) tti_note_similar_names(names, source->spec->n_classes, &source->notices);
-        return TUTTI_OK;
+        return desc->split == TUTTI_TRAIN ? note_empty_classes(ds) : TUTTI_OK;
     }
     return desc->no_files ? TUTTI_OK : check_spec(desc, source);
 }
