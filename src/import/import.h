@@ -84,9 +84,9 @@ typedef struct tti_import_wanted {
 } tti_import_wanted;
 
 /* Reads the n tensors of wanted and passes their elements to take, with the index in wanted.
- * readers NULL: the calling thread reads; otherwise take must be thread-safe. TUTTI_E_CHECKPOINT:
- * the file is damaged. TUTTI_E_INTERNAL: the model has no tensor of that name. Also returns errors
- * of take. */
+ * readers: threads that read (NULL: the calling thread); take is always called on the calling
+ * thread. TUTTI_E_CHECKPOINT: the file is damaged. TUTTI_E_INTERNAL: the model has no tensor of
+ * that name. Also returns errors of take. */
 tutti_status tti_import_load(const tti_import *import, const tti_import_wanted *wanted, int n,
                              const tti_readers *readers, tti_take_part_fn take, void *user);
 

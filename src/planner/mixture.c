@@ -104,7 +104,7 @@ static void predict_times(const tti_blueprint *b, const tti_mixture *m, const mi
         (b->plan->n_buckets + 1) * host->sum_latency_s + p->sent_bytes / host->sum_bytes_s;
     if (any_device) p->reduce_s += 2 * flat * sizeof(float) / COPIED_BYTES_S;
     for (int r = 0; r < b->n_workers; r++)
-        if (!workers[r].on_device) /* measured with its own threads */
+        if (!workers[r].on_device) /* measured with the threads of this worker */
             p->update_s = workers[r].micro_group.update_s * workers[r].n_threads * slowest;
     p->load_s = 0; /* samples are loaded by other threads */
     p->step_s = p->compute_s + p->add_s + p->reduce_s + p->update_s;

@@ -11,8 +11,8 @@
 tutti_status tti_scratch_query(const tti_blueprint *b, const tti_plan *plan, double *bytes);
 
 /* Queries the kernels of all parts of a divided model and, on devices, those of an undivided model
- * that was not measured. Opens and closes a device. Does nothing if left_s <= 0. Sets *spent_s to
- * the seconds spent. */
+ * that was not measured. Opens the device for this and closes it. Does nothing if left_s <= 0. Sets
+ * *spent_s to the seconds spent. */
 tutti_status tti_scratch_query_all(const tti_blueprint *b, tti_calibration *c, double left_s,
                                    double *spent_s);
 

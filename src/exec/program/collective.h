@@ -73,7 +73,7 @@ typedef struct tti_joint_step {
  * other, so they need not wait for each other. Gradients of collectives are read after the program:
  * no step waits for them here. joints [n_steps], NULL: there are none. While a product pulls the
  * rows of other workers, this worker's rows may still be in transit, so steps that overwrite these
- * rows wait. Of fused steps only the first waits. */
+ * rows wait. Only the first of several fused steps waits. */
 void tti_tp_waits(const tti_program *program, const tti_joint_step *joints, bool *waits);
 
 /* ---- which sums over a tensor axis are computed together ---- */
