@@ -348,7 +348,8 @@ static void note_leave(tti_supervisor *s, const tti_host *host) {
         tti_members_begin_change(s, -1, "the membership changes on another host");
 }
 
-/* Members of the current epoch, on all hosts, if all of them train; 0: some do not. */
+/* Returns the number of members of the current epoch, on all hosts, if all of them train; else
+ * 0. */
 static int count_training(const tti_supervisor *s) {
     const int32_t *members = tti_hosts_table(s->desc->hosts)->members;
     int n = 0;
@@ -365,7 +366,7 @@ static int count_training(const tti_supervisor *s) {
     return n;
 }
 
-/* A user who has asked for other workers waits for this. */
+/* Publishes that all members train, which ends the wait of tutti scale. */
 static void note_training(tti_supervisor *s) {
     if (s->host.trains) return;
     s->host.trains = true;

@@ -248,7 +248,7 @@ static bool is_any_busy(const net_heartbeat *h) {
     return false;
 }
 
-/* Stores the reports that have arrived; false: none has. */
+/* Stores the reports that have arrived; false: there are none. */
 static bool take_reports(net_heartbeat *h) {
     bool any = false;
     for (int i = 0; i < h->n_peers; i++) {
@@ -260,7 +260,7 @@ static bool take_reports(net_heartbeat *h) {
     return any;
 }
 
-/* Gives up reports to peers that may be gone; false: there are none. */
+/* Drops pending reports to peers that may have closed their connection; false: there are none. */
 static bool drop_sends(net_heartbeat *h) {
     bool any = false;
     for (int i = 0; i < h->n_peers; i++) {
@@ -279,8 +279,8 @@ static tutti_status try_to_move(net_heartbeat *h) {
     return link->test(h->wire, &blame);
 }
 
-/* Sending fails if the peer has left since the link last received from it.  Its last report lies
- * ready then: after that has been received, the report to the peer is given up. */
+/* Moves messages.  Sending fails if a peer has closed its connection.  Then its last report has
+ * arrived: receives it, and drops the report to this peer. */
 static tutti_status move(net_heartbeat *h) {
     tutti_status st = try_to_move(h);
     bool any = !h->s->link->receives_to_end;

@@ -117,7 +117,8 @@ typedef struct net_state {
     _Atomic bool has_reported; /* this rank has reported a failure to the others */
     tti_message_list messages;
     tti_call call;                        /* the call in progress, for messages */
-    char failure_text[TTI_FAILURE_BYTES]; /* the failure, once there is one; else "" */
+    char failure_text[TTI_FAILURE_BYTES]; /* text of the failure that this rank has reported; else
+                                             "" */
     tutti_status failure_status;
 
     net_page *pages; /* [ranks of the whole group], shared by the ranks of this host; the entries of
