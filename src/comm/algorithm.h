@@ -100,7 +100,8 @@ tutti_status tti_large_reduce(const tti_work *work);
 /* Reduces terms that are in the payloads of the last agreement, one partial sum after the other. */
 tutti_status tti_inline_reduce(const tti_work *work);
 
-/* dst[0 .. n_elems) of this rank = op over ranks of src[rank*n_elems ..). */
+/* Reduces src over all ranks and writes partition `rank`, elements rank*n_elems and on, to dst[0 ..
+ * n_elems) of this rank. */
 tutti_status tti_direct_reduce_scatter(const tti_work *work);
 
 /* ---- comm.c ---- */

@@ -13,10 +13,10 @@
 
 enum { TTI_SUM_BLOCK = 1024 }; /* maximum number of elements of tti_sum_block */
 
-/* f32 for f16 and bf16, dtype itself otherwise. */
+/* Returns f32 for f16 and bf16, else dtype itself. */
 tutti_dtype tti_wide_dtype(tutti_dtype dtype);
 
-/* dst[i] = a[i] op b[i] in a wide dtype, or the rounded sum in bf16. dst may be a or b. */
+/* Computes dst[i] = a[i] op b[i] in a wide dtype, or the rounded sum in bf16. dst may be a or b. */
 void tti_combine(tutti_dtype wide, tutti_reduce_op op, void *dst, const void *a, const void *b,
                  size_t n_elems);
 
@@ -57,7 +57,7 @@ typedef struct tti_adder {
     int n;
 } tti_adder;
 
-/* scratch: tti_sum_scratch_bytes() bytes, used until tti_adder_end. */
+/* Starts a sum. scratch: tti_sum_scratch_bytes() bytes, used until tti_adder_end. */
 tti_adder tti_adder_begin(tti_sum_dtypes dtypes, tutti_reduce_op op, size_t n_elems, void *scratch);
 
 /* Pushes the next term, then performs the n_adds additions that follow it (sum_order.h).  The term

@@ -97,8 +97,8 @@ void tti_suspects_begin(tti_suspects *suspects);
 void tti_suspects_look(tti_suspects *suspects, int rank, const tti_progress *page);
 void tti_suspects_merge(tti_suspects *suspects, const tti_suspects *more);
 
-/* As tti_progress_find_culprit and tti_progress_find_busy. global_rank: number of the busiest rank
- * in messages. */
+/* Like tti_progress_find_culprit and tti_progress_find_busy, for a summary. global_rank: number of
+ * the busiest rank in messages. */
 int tti_suspects_find_culprit(const tti_suspects *suspects);
 bool tti_suspects_find_busy(const tti_suspects *suspects, int global_rank, tti_str *what);
 
@@ -137,7 +137,7 @@ typedef struct tti_comm_place {
 
 void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out);
 
-/* host_of [n_ranks]: the host of each rank, 0, 1, ... */
+/* Writes the host of each rank, 0, 1, ..., to host_of [n_ranks]. */
 void tti_comm_get_hosts(const tutti_comm *comm, int *host_of);
 
 /* Bytes that this rank has moved in calls of comm. */

@@ -46,8 +46,9 @@ typedef struct tti_reduce_desc {
                             call need not wait until all ranks have read them */
 } tti_reduce_desc;
 
-/* dst[i] = sum over all V shards, in tree order.  The bits are the same for every number of ranks,
- * on every rank, with every algorithm and transport.  A collective: errors as in tutti/comm.h. */
+/* Computes dst[i] = sum over all V shards, in tree order.  The bits are the same for every number
+ * of ranks, on every rank, with every algorithm and transport.  A collective: errors as in
+ * tutti/comm.h. */
 TUTTI_NODISCARD tutti_status tti_comm_reduce_shards(tutti_comm *comm, const tti_reduce_desc *desc);
 
 #endif /* TTI_COMM_SHARDS_H */

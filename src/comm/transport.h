@@ -207,7 +207,8 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *global_rank
 tutti_status tti_shm_join_subgroup(const tutti_comm_desc *desc, const int *global_ranks,
                                    void *whole, void **state);
 
-/* tti_transport_shm.describe_late; host: name of the host for messages, NULL: not mentioned. */
+/* Like tti_transport_shm.describe_late. host: name of the host for messages, NULL: not
+ * mentioned. */
 void tti_shm_report_stopped(void *state, const char *host, tti_str *out);
 
 /* Lets waits inside the group check ranks of other hosts.  Zero: there are none. */

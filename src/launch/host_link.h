@@ -104,8 +104,8 @@ void tti_host_link_close(tti_host_link *link); /* no-op without a descriptor */
  * signed. */
 void tti_host_link_fill(tti_host_message *m, int node);
 /* Fills and queues m. table (may be NULL) is sent after messages of the kinds that include one, if
- * the other side does not have it yet.  False: the buffer of the connection is full, or out of
- * memory. */
+ * the other side does not have it yet.  False: too many bytes are unsent, out of memory, or the
+ * connection has failed. */
 bool tti_host_link_send(tti_host_link *link, int node, tti_host_message *m,
                         const tti_host_table *table);
 /* Sends buffered bytes; false: the connection has failed. */

@@ -136,9 +136,9 @@ void tti_host_request(int *n_asked, int *n_more, int n, int more);
 /* Fills fds with the descriptors to poll and returns their number, at most tti_hosts_most_fds. */
 int tti_hosts_poll_fds(const tti_hosts *hosts, struct pollfd *fds);
 int tti_hosts_most_fds(const tti_hosts *hosts);
-/* tutti_launch for the workers of this host, which start and end together with those of the other
- * hosts. desc->n_workers counts workers of this host, min_workers those of all hosts. hosts NULL: a
- * run on this host only. */
+/* Like tutti_launch, for the workers of this host, which start and end together with those of the
+ * other hosts. desc->n_workers counts workers of this host, min_workers those of all hosts. hosts
+ * NULL: a run on this host only. */
 TUTTI_NODISCARD tutti_status tti_launch_on_hosts(const tutti_launch_desc *desc, tti_hosts *hosts,
                                                  tutti_launch_result *out);
 

@@ -45,7 +45,7 @@ typedef struct tti_epoch {
                      hangs up when the epoch is over, closed by the caller */
     int local_rank, n_local;
     int place;       /* selects the device; the same in all epochs of a worker */
-    uint64_t number; /* on several hosts, with the next fields: as in tti_epoch_message */
+    uint64_t number; /* on several hosts, like the next fields: as in tti_epoch_message */
     char address[320], job[128], token[256];
 } tti_epoch;
 

@@ -140,10 +140,10 @@ typedef struct net_state {
 /* Starts messages and waits until they are done. */
 tutti_status tti_net_move(net_state *s, tti_message *messages, int n);
 
-/* tti_transport.delay */
+/* Implements tti_transport.delay. */
 tti_delay tti_net_delay(void *state);
 
-/* tti_transport.find_busy, find_culprit */
+/* Implement tti_transport.find_busy and find_culprit. */
 bool tti_net_find_busy(void *state, tti_str *what);
 int tti_net_find_culprit(void *state, int blame, tti_str *what);
 
@@ -156,7 +156,7 @@ tutti_status tti_net_wait(net_state *s);
 /* Returns st.  If st is a failure, cancels posted messages: the caller may reuse their memory. */
 tutti_status tti_net_cancel(const net_state *s, tutti_status st);
 
-/* tti_transport.stream */
+/* Implements tti_transport.stream. */
 tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_fd);
 
 /* Returns TUTTI_OK, or a failure that names the rank of this host that died or was stopped. */
@@ -251,7 +251,7 @@ tutti_status tti_net_connect_locally(net_state *s, bool *apart);
 tutti_status tti_net_watch(net_state *s);
 void tti_net_unwatch(net_state *s);
 
-/* tti_transport.break_off */
+/* Implements tti_transport.break_off. */
 void tti_net_break(void *state);
 
 #endif /* TTI_COMM_NET_H */

@@ -187,7 +187,7 @@ static inline int tti_shm_end_of_children(const shm_state *s, int rank) {
 
 static inline int tti_shm_parent_of(int rank) { return rank & (rank - 1); }
 
-/* tti_transport.barrier and agree of a large group. */
+/* Implement tti_transport.barrier and agree for a large group. */
 tutti_status tti_shm_tree_barrier(shm_state *s);
 tutti_status tti_shm_tree_agree(shm_state *s, const tti_offer *mine, tti_agreement *out);
 
@@ -197,7 +197,7 @@ tutti_status tti_shm_tree_agree(shm_state *s, const tti_offer *mine, tti_agreeme
  * from. */
 bool tti_shm_has_busy(const shm_state *s);
 
-/* tti_transport.delay, find_culprit */
+/* Implement tti_transport.delay and find_culprit. */
 tti_delay tti_shm_delay(void *state);
 int tti_shm_find_culprit(void *state, int blame, tti_str *what);
 
@@ -246,8 +246,8 @@ tutti_status tti_shm_split(void *state, const int *members, int n_members, int i
 
 /* ---- transport.c ---- */
 
-/* As tti_transport.join, for a group split from parent (NULL: none).  The state takes ownership of
- * desc's own group only on success. */
+/* Like tti_transport.join, for a group split from parent (NULL: none).  The state takes ownership
+ * of desc's own group only on success. */
 tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *global_ranks,
                                 const shm_state *parent, void **state);
 tutti_status tti_shm_barrier(void *state);

@@ -47,7 +47,7 @@ typedef struct tcp_answer {
 
 void tti_tcp_challenge(tcp_challenge *out);
 
-/* TUTTI_E_MISMATCH: the accepting side uses another protocol. */
+/* Checks a challenge.  TUTTI_E_MISMATCH: the accepting side uses another protocol. */
 tutti_status tti_tcp_check_challenge(const tcp_challenge *challenge);
 
 void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challenge *challenge,
@@ -204,7 +204,7 @@ typedef struct tcp_spot {
 } tcp_spot;
 
 void tti_tcp_spot_of(const tcp_place *place, tcp_spot *out);
-/* TUTTI_E_MISMATCH: the spot is malformed. */
+/* Converts a spot to an address.  TUTTI_E_MISMATCH: the spot is malformed. */
 tutti_status tti_tcp_place_of_spot(const tcp_spot *spot, tcp_place *out);
 
 /* Listens on any port of an address, or at a Unix name that the kernel chooses. *port: the port, or
@@ -244,7 +244,7 @@ tutti_status tti_tcp_split(void *state, const tti_link_subgroup *desc, void **ou
 
 /* ---- link.c ---- */
 
-/* tti_link.check and .close */
+/* Implement tti_link.check and .close. */
 tutti_status tti_tcp_check(void *state, bool left_too);
 void tti_tcp_close(void *state, bool in_order);
 

@@ -49,7 +49,8 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out);
 /* True if a machine has more workers (n_here) than devices (n_devices). */
 bool tti_devices_are_shared(const tti_devices *devices, int n_here, int n_devices);
 
-/* TUTTI_E_CONFIG if a machine has more workers than devices and parallel.share_devices is false. */
+/* Returns TUTTI_E_CONFIG if a machine has more workers than devices and parallel.share_devices is
+ * false. */
 tutti_status tti_devices_check_sharing(const tti_job_config *config, const tti_devices *devices,
                                        int n_here, int n_devices);
 

@@ -225,10 +225,11 @@ const char *tti_job_path(const tutti_job *job);
 /* True if a function of the caller builds the model, instead of the built-in one of model.name. */
 bool tti_job_has_model_fn(const tutti_job *job);
 
-/* TUTTI_E_CONFIG if model.plugin comes from a run folder and the caller has not allowed it. */
+/* Returns TUTTI_E_CONFIG if model.plugin comes from a run folder and the caller has not allowed
+ * it. */
 tutti_status tti_job_check_plugin(const tutti_job *job);
 
-/* As tutti_job_load, from memory; source names the text in messages. */
+/* Like tutti_job_load, but reads from memory; source names the text in messages. */
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
                                const char *source);
 

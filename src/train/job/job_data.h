@@ -9,7 +9,7 @@
 /* data.dir of a job whose samples are in memory (tutti_job_set_samples). */
 #define TTI_MEMORY_DIR "the memory of the program"
 
-/* TUTTI_E_DATA: the samples of a run were in the memory of another program. */
+/* Returns TUTTI_E_DATA if the samples of a run were in the memory of another program. */
 tutti_status tti_job_check_samples(const tti_job_config *config);
 
 /* Returns the tokenizer for a data set description, from data.tokenizer; NULL: none is named. */

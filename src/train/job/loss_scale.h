@@ -15,7 +15,7 @@ typedef struct tti_loss_scale {
     bool dynamic;
 } tti_loss_scale;
 
-/* fixed > 0: a constant scale; 0: dynamic, starting at 65536. */
+/* Initializes s. fixed > 0: a constant scale; 0: dynamic, starting at 65536. */
 void tti_loss_scale_init(tti_loss_scale *s, double fixed);
 
 /* Adjusts a dynamic scale after a step: halves it on overflow (a gradient was not finite and the

@@ -20,7 +20,8 @@ typedef struct tti_param_group {
 /* Returns the settings of config for a parameter. */
 tti_param_group tti_param_group_of(const tti_job_config *config, const char *name);
 
-/* TUTTI_E_CONFIG, naming the key and the existing names, if a pattern matches none of them. */
+/* Returns TUTTI_E_CONFIG, naming the key and the existing names, if a pattern matches none of
+ * them. */
 tutti_status tti_param_groups_check(const tti_job_config *config, const char *const *names,
                                     int n_names);
 

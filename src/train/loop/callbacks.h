@@ -5,7 +5,8 @@
 
 #include "train/loop/phases.h"
 
-/* TUTTI_E_UNSUPPORTED: callbacks with asynchronous workers, which do not end steps together. */
+/* Returns TUTTI_E_UNSUPPORTED for callbacks with asynchronous workers, which do not end steps
+ * together. */
 TUTTI_NODISCARD tutti_status tti_callbacks_check(const tutti_train_desc *train, bool is_async);
 
 /* True if a callback follows each step or epoch.  Then no step begins before the previous one has

@@ -28,7 +28,7 @@ typedef struct tti_carry {
     bool has_changed;         /* this is not the first epoch of the run */
     int slot;                 /* rank of this worker when it was started */
     int64_t recorded;         /* the last step that this worker has recorded; 0: none */
-    double group_s;           /* throughput of this worker, as in tti_throughput; 0: not measured */
+    double group_s;           /* seconds per micro-batch group of this worker; 0: not measured */
     bool has_partitions;      /* each worker has a partition, which is not kept here */
     tti_mirror *mirror;       /* owned; source of the partitions; NULL: the last checkpoint */
     uint64_t epoch;           /* on several hosts: number of the epoch; else 0 */

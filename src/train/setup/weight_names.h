@@ -36,7 +36,7 @@ tti_weight_parts tti_weight_find_parts(const tti_blueprint *b, const tti_weights
  * tensor (init_config.c has compared it), heads of other tasks. */
 bool tti_weight_is_surplus(const tti_blueprint *b, const char *name);
 
-/* dst[n_cols,n_rows] = src[n_rows,n_cols] transposed. */
+/* Writes the transpose of src[n_rows,n_cols] to dst[n_cols,n_rows]. */
 void tti_weight_transpose(const float *src, int64_t n_rows, int64_t n_cols, float *dst);
 
 /* Number of attention heads of the model, 0 if it has none. */
