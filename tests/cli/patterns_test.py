@@ -19,12 +19,14 @@ RECOGNIZED = {
     "gates": {"GELU": 1, "GELU (tanh)": 2, "GELU (quick)": 1, "SwiGLU": 1},
     "attention": {"attention": 5, "grouped-query attention": 1, "rotary positions": 2},
     "biases": {"attention": 5},
+    "fills": {"attention": 5},
 }
 NOT = {
     "norms": ["it has none of the known forms", "it does not run over the last axis"],
     "gates": ["gate and value are not linear layers of the same input"],
     "attention": [],
     "biases": [],
+    "fills": [],
 }
 
 

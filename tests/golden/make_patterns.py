@@ -202,6 +202,37 @@ class Biases(nn.Module):
         return self.relative(a), self.windows(b), self.padded(c), self.capped(d), self.across(e)
 
 
+class Fills(nn.Module):
+    """Masks that follow from the input, filled in; some queries see no key."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.by_head = matrix(3 * H * D), nn.Parameter(torch.randn(1, H, T, T))
+        self.register_buffer("later", torch.ones(T, T, dtype=torch.bool).triu(1))
+
+    def forward(self, x):
+        outputs = []
+        for i, y in enumerate(others(x, 5)):
+            q, k, v = (z.reshape(z.shape[0], T, H, D).transpose(1, 2)
+                       for z in F.linear(y, self.qkv).chunk(3, -1))
+            s = q @ k.transpose(-2, -1) * D ** -0.5
+            padded = y[:, :, 1] < 0
+            keys, pairs = padded[:, None, None], (padded[:, None] | padded[:, :, None])[:, None]
+            if i == 0:  # of pairs
+                s = (s + self.by_head).masked_fill(pairs, -1e9)
+            elif i == 1:  # of later keys and of padded ones, together
+                s = torch.where(self.later | keys, torch.finfo(torch.float32).min, s)
+            elif i == 2:  # one after the other
+                s = s.masked_fill(self.later, -1e9).masked_fill(keys, -1e9)
+            elif i == 3:
+                s = s.masked_fill(keys, -1e9).masked_fill(self.later, -1e9)
+            else:  # a trained bias that is replaced
+                s = (s + self.by_head).masked_fill(keys | (padded.sum(-1) > 3)[:, None, None, None],
+                                                   -1e9)
+            outputs.append((s.softmax(-1) @ v).transpose(1, 2).reshape(x.shape[0], T, H * D))
+        return tuple(outputs)
+
+
 def strip(path):
     """Leaves out the names of source files, which are most of the file."""
     model = onnx.load(path)
@@ -213,7 +244,8 @@ def strip(path):
     onnx.save(model, path)
 
 
-MODELS = {"norms": Norms, "gates": Gates, "attention": Attention, "biases": Biases}
+MODELS = {"norms": Norms, "gates": Gates, "attention": Attention, "biases": Biases,
+          "fills": Fills}
 
 
 def results(model, x, factors):

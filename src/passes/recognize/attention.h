@@ -24,6 +24,8 @@ typedef struct tti_attention_bias {
     tutti_shape scores; /* of the values that it is added to: [..,T,S] */
     tutti_shape shape;  /* of the value as [P,1|H,1|T,1|S]: row b of the scores has row b % P */
     double factor;
+    double filled; /* the number, if the bias replaces scores by one; 0: it is added */
+    int n_seen;    /* the bias counts where the first n_seen masks of tti_attention.seen are 1 */
 } tti_attention_bias;
 
 typedef struct tti_attention {
@@ -37,6 +39,8 @@ typedef struct tti_attention {
     bool replaces;     /* a bias replaces the scores that it hides, instead of being added */
     tti_attention_bias bias[TTI_MAX_BIASES];
     int n_bias;
+    tti_attention_bias seen[TTI_MAX_BIASES]; /* masks: 0 where a score is replaced, else 1 */
+    int n_seen, mask_seen;                   /* mask_seen: as n_seen of a bias, for mask */
     int64_t bias_period;  /* rows of the sum of the biases where they repeat; 0: they do not */
     const tti_node *drop; /* dropout of the weights; NULL: none */
     int64_t n_scores;     /* elements of the softmax */

@@ -13,8 +13,8 @@
  * it were added, since the score is less than the rounding. */
 static const double masked = -1e4, replaced = -1e9;
 
-/* Where all scores of a query are below this, they may have been replaced.  Then no gradient flows
- * to their products, but the op has one: it adds constant masks. */
+/* Where constants hide all keys of a query by numbers below this, the products have no gradient if
+ * they were replaced, but the op has one: it adds constant masks. */
 static const double lowest = -65536;
 
 enum { MOST_STEPS = 24, MOST_DEPTH = 12, MOST_BIAS_STEPS = 8 };
@@ -43,6 +43,8 @@ typedef struct scores {
     double scale, *a, *c; /* [n_t n_s], owned */
     int64_t n_t, n_s;
     bool capped;
+    int mask_seen;   /* masks from inputs that replace the constant masks; -1: no constant mask */
+    bool alternates; /* masks from inputs replace some constant masks and not others */
 } scores;
 
 /* ---- masks ---- */
@@ -79,6 +81,8 @@ static bool read_mask(scores *s, const tutti_value *value, mask *out) {
 typedef enum masking { ADD, MUL, KEEP } masking;
 
 static void apply_mask(scores *s, masking how, const mask *m) {
+    s->alternates = s->alternates || (s->mask_seen >= 0 && s->mask_seen != s->out->n_seen);
+    s->mask_seen = s->out->n_seen;
     for (int64_t t = 0; t < s->n_t; t++) {
         double *a = s->a + t * s->n_s, *c = s->c + t * s->n_s;
         const double *x = m->x + t * m->t_step;
@@ -124,33 +128,13 @@ static const float *mask_as_numbers(const scores *s, const char **why) {
     return out;
 }
 
-/* Sets causal and window, or mask, or why. */
-static void judge_mask(const scores *s, tti_attention *out) {
-    if (!s->a || s->n_t * s->n_s == 0) return;
-    int64_t ahead = 0, back = 0;
-    for (int64_t t = 0; t < s->n_t; t++)
-        for (int64_t j = 0; j < s->n_s; j++) {
-            if (s->c[t * s->n_s + j] <= masked) continue;
-            ahead = TTI_MAX(ahead, j - t);
-            back = TTI_MAX(back, t - j);
-        }
-    bool causal = ahead == 0 && s->n_s > 1;
-    int64_t reach = TTI_MAX(ahead, back) + 1;
-    int64_t window = reach < TTI_MAX(s->n_t, s->n_s) ? reach : 0;
-    if (hides_by_place(s, false, 0)) return;
-    if (hides_by_place(s, causal, window))
-        out->causal = causal, out->window = window;
-    else
-        out->mask = mask_as_numbers(s, &out->why);
-}
-
 /* ---- biases ---- */
 
 static bool add_bias(scores *s, const tutti_value *value, const tutti_shape *level) {
     tti_attention *a = s->out;
     if (a->n_bias == TTI_MAX_BIASES || value->type.dtype != TUTTI_F32) return false;
-    a->bias[a->n_bias++] =
-        (tti_attention_bias){.value = value, .scores = *level, .factor = s->scale};
+    a->bias[a->n_bias++] = (tti_attention_bias){
+        .value = value, .scores = *level, .factor = s->scale, .n_seen = a->n_seen};
     return true;
 }
 
@@ -182,17 +166,30 @@ static bool are_opposite(const tutti_value *x, const tutti_value *y) {
     return false;
 }
 
-/* Whether a bias hides all that keep(x, seen) sets to 0: a very low number kept elsewhere. */
-static bool is_hidden_elsewhere(const scores *s, const tutti_value *seen) {
+/* The very low number that a bias puts where keep(x, seen) is 0; 0: no bias does. */
+static double filled_number(const scores *s, const tutti_value *seen) {
     for (int i = 0; i < s->out->n_bias; i++) {
-        const tti_node *node = s->out->bias[i].value->node;
+        tti_attention_bias *bias = &s->out->bias[i];
+        const tti_node *node = bias->value->node;
         double low;
-        if (tti_is_op(node, "keep") && are_opposite(node->in[1], seen) &&
-            tti_is_uniform(s->m->scene, node->in[0], &low) &&
-            low * s->out->bias[i].factor <= replaced)
-            return true;
+        if (!tti_is_op(node, "keep") || !are_opposite(node->in[1], seen) ||
+            !tti_is_uniform(s->m->scene, node->in[0], &low) || !(low * bias->factor <= replaced))
+            continue;
+        bias->filled = low * bias->factor;
+        return bias->filled;
     }
-    return false;
+    return 0;
+}
+
+/* Takes keep(x, seen) of a mask from inputs.  Nothing else counts where -infinity is filled in. */
+static bool take_replaced(scores *s, const tutti_value *seen) {
+    tti_attention *a = s->out;
+    double filled = filled_number(s, seen);
+    if (filled == 0 || a->n_seen == TTI_MAX_BIASES) return false;
+    a->replaces = true;
+    if (isfinite(filled))
+        a->seen[a->n_seen++] = (tti_attention_bias){.value = seen, .scores = s->at->type.shape};
+    return true;
 }
 
 /* ---- steps ---- */
@@ -232,10 +229,8 @@ static bool mask_step(scores *s) {
         if (!read_added(s, other, &s->at->type.shape, MOST_DEPTH)) return false;
     } else if (s->m->scene->is_constant[other->id] && read_mask(s, other, &x)) {
         apply_mask(s, is_keep ? KEEP : MUL, &x);
-    } else if (!is_keep || !is_hidden_elsewhere(s, other)) {
+    } else if (!is_keep || !take_replaced(s, other)) {
         return false;
-    } else {
-        s->out->replaces = true;
     }
     s->at = node->in[side];
     return true;
@@ -270,12 +265,114 @@ static const tti_node *find_product(scores *s) {
     return NULL;
 }
 
+/* ---- masks and biases together ---- */
+
+/* Whether a bias is made with a number that hides what it is added to, within some steps. */
+static bool has_low_number(const tti_match *m, const tutti_value *x, int depth) {
+    const tti_node *node = x->node;
+    double e = 0;
+    if (tti_is_uniform(m->scene, x, &e)) return isfinite(e) && e <= masked;
+    if (depth == 0 || (node->op->traits & TTI_SOURCE)) return false;
+    if (tti_is_op(node, "affine") && (fabs(tti_attr_float(node, "alpha")) >= -masked ||
+                                      fabs(tti_attr_float(node, "beta")) >= -masked))
+        return true;
+    for (int i = 0; i < node->n_in; i++)
+        if (has_low_number(m, node->in[i], depth - 1)) return true;
+    return false;
+}
+
+/* How an element of the constant masks changes its score. */
+typedef enum effect { NOTHING, ADDED, ADDED_LOW, FILLED, HIDDEN, N_EFFECTS } effect;
+
+static void count_effects(const scores *s, size_t *n) {
+    size_t n_elems = (size_t)(s->n_t * s->n_s);
+    for (size_t i = 0; s->a && i < n_elems; i++) {
+        double c = s->c[i];
+        n[c == -INFINITY ? HIDDEN
+          : s->a[i] != 1 ? FILLED
+          : c == 0       ? NOTHING
+          : c < lowest   ? ADDED_LOW
+                         : ADDED]++;
+    }
+}
+
+/* Whether constant masks and masks from inputs fill in the same number. */
+static bool fill_same_number(const scores *s) {
+    size_t n_elems = (size_t)(s->n_t * s->n_s);
+    double number = 0;
+    for (int i = 0; i < s->out->n_bias; i++) {
+        double own = s->out->bias[i].filled;
+        if (own != 0 && number != 0 && own != number) return false;
+        number = own != 0 ? own : number;
+    }
+    for (size_t i = 0; i < n_elems; i++)
+        if (s->a[i] != 1 && s->c[i] != number) return false;
+    return true;
+}
+
+/* A mask from inputs may hide all keys that the constant masks leave to a query.  The softmax then
+ * gives weights to keys that finite numbers hide, so the constant masks must stay numbers.  Sets
+ * *by_number in this case, and out->mask_seen: the numbers are 0 where one of the first mask_seen
+ * masks from inputs replaces them.  Returns the reason if the op cannot express it, else NULL. */
+static const char *judge_together(const scores *s, tti_attention *out, bool *by_number) {
+    bool hides = false, others = false;
+    size_t n[N_EFFECTS] = {0};
+    for (int i = 0; i < out->n_bias; i++) {
+        const tti_attention_bias *bias = &out->bias[i];
+        bool low = s->m->scene->of_input[bias->value->id] &&
+                   has_low_number(s->m, bias->value, MOST_BIAS_STEPS);
+        if (out->replaces && low && bias->filled == 0)
+            return "one mask from inputs is added, another one replaces scores";
+        hides = hides || low;
+        others = others || bias->filled == 0;
+    }
+    count_effects(s, n);
+    bool is_replaced = s->mask_seen > 0, fills = n[FILLED] > 0;
+    bool only_hides = n[FILLED] + n[ADDED] + n[ADDED_LOW] == 0;
+    if (!hides || !s->a || (only_hides && !is_replaced)) return NULL;
+    *by_number = true;
+    if (out->replaces ? n[ADDED_LOW] > 0 : fills)
+        return "one mask is added, another one replaces scores";
+    if (!out->replaces) return NULL;
+    out->mask_seen = s->mask_seen;
+    if (s->alternates) return "constant masks and masks from inputs take turns";
+    if (fills && others) return "constant masks and masks from inputs replace biases";
+    if (fills && s->mask_seen < out->n_seen) {
+        if (n[ADDED] > 0 || !fill_same_number(s))
+            return "a constant mask replaces a mask from inputs";
+        out->mask_seen = out->n_seen; /* the same number, from either of the two */
+    }
+    return NULL;
+}
+
+/* Sets causal and window, or mask, or why. */
+static void judge_masks(const scores *s, tti_attention *out) {
+    bool by_number = false;
+    if (!out->why) out->why = judge_together(s, out, &by_number);
+    if (out->why || !s->a || s->n_t * s->n_s == 0) return;
+    int64_t ahead = 0, back = 0;
+    for (int64_t t = 0; t < s->n_t; t++)
+        for (int64_t j = 0; j < s->n_s; j++) {
+            if (s->c[t * s->n_s + j] <= masked) continue;
+            ahead = TTI_MAX(ahead, j - t);
+            back = TTI_MAX(back, t - j);
+        }
+    bool causal = ahead == 0 && s->n_s > 1;
+    int64_t reach = TTI_MAX(ahead, back) + 1;
+    int64_t window = reach < TTI_MAX(s->n_t, s->n_s) ? reach : 0;
+    if (hides_by_place(s, false, 0)) return;
+    if (!by_number && hides_by_place(s, causal, window))
+        out->causal = causal, out->window = window;
+    else
+        out->mask = mask_as_numbers(s, &out->why);
+}
+
 const tti_node *tti_attention_scores(tti_match *m, tutti_value *at, tti_attention *a) {
-    scores s = {.m = m, .out = a, .at = at, .scale = 1};
+    scores s = {.m = m, .out = a, .at = at, .scale = 1, .mask_seen = -1};
     s.n_t = dim_at(at, 2), s.n_s = dim_at(at, 1);
     const tti_node *product = find_product(&s);
     if (product) {
-        judge_mask(&s, a);
+        judge_masks(&s, a);
         a->scale *= s.scale;
     }
     free(s.a);
@@ -308,20 +405,6 @@ static int64_t rows_of(const tti_attention_bias *bias, int first, int end) {
     return rows;
 }
 
-/* Whether a bias is made with a number that hides what it is added to, within some steps. */
-static bool has_low_number(const tti_match *m, const tutti_value *x, int depth) {
-    const tti_node *node = x->node;
-    double e = 0;
-    if (tti_is_uniform(m->scene, x, &e)) return isfinite(e) && e < lowest;
-    if (depth == 0 || (node->op->traits & TTI_SOURCE)) return false;
-    if (tti_is_op(node, "affine") && (fabs(tti_attr_float(node, "alpha")) > -lowest ||
-                                      fabs(tti_attr_float(node, "beta")) > -lowest))
-        return true;
-    for (int i = 0; i < node->n_in; i++)
-        if (has_low_number(m, node->in[i], depth - 1)) return true;
-    return false;
-}
-
 static const char *place_bias(const tti_match *m, const tti_attention *a,
                               tti_attention_bias *bias) {
     static const char other[] = "a bias repeats within heads or samples";
@@ -338,8 +421,6 @@ static const char *place_bias(const tti_match *m, const tti_attention *a,
     }
     bias->shape = TUTTI_SHAPE(rows, heads, aligned_dim(own, n, n - 2), aligned_dim(own, n, n - 1));
     if (!m->scene->of_input[bias->value->id]) return NULL;
-    if (a->replaces && bias->shape.dim[2] > 1 && has_low_number(m, bias->value, MOST_BIAS_STEPS))
-        return "a mask from inputs may replace all scores of a query";
     if (rows != a->b || !tti_batch_is_first(m->scene, bias->value))
         return "a bias is computed from inputs, but has no row for each sample";
     return NULL;
@@ -347,6 +428,7 @@ static const char *place_bias(const tti_match *m, const tti_attention *a,
 
 void tti_attention_place_biases(const tti_match *m, tti_attention *a) {
     bool by_sample = false;
+    for (int i = 0; i < a->n_seen && !a->why; i++) a->why = place_bias(m, a, &a->seen[i]);
     for (int i = 0; i < a->n_bias && !a->why; i++) {
         a->why = place_bias(m, a, &a->bias[i]);
         int64_t rows = a->bias[i].shape.dim[0];

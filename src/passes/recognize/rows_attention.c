@@ -228,15 +228,27 @@ static tutti_value *emit_attention(tti_rewrite *rw, tutti_value *const *parts,
                                      {0}});
 }
 
+/* x, or 0 where one of the first n masks replaces it. */
+static tutti_value *unless_replaced(tti_rewrite *rw, const tti_attention *a, tutti_value *x,
+                                    int n) {
+    for (int i = 0; i < n; i++) {
+        const tti_attention_bias *seen = &a->seen[i];
+        tutti_value *mask = tti_new_reshape(rw, tti_mapped(rw, seen->value), &seen->shape);
+        x = tti_emit(tti_new_graph(rw), "keep", NULL, (tutti_value *[]){x, mask}, 2, NULL);
+    }
+    return x;
+}
+
 /* The sum of the biases and the mask, as the op takes it; NULL: there is none. */
 static tutti_value *bias_of(tti_rewrite *rw, const tti_attention *a) {
     tutti_graph *g = tti_new_graph(rw);
     tutti_value *sum = NULL;
     if (a->mask) sum = tutti_constant_array(g, TUTTI_F32, &TUTTI_SHAPE(1, 1, a->t, a->s), a->mask);
+    if (a->mask) sum = unless_replaced(rw, a, sum, a->mask_seen);
     for (int i = 0; i < a->n_bias; i++) {
         const tti_attention_bias *bias = &a->bias[i];
         tutti_value *x = tti_new_reshape(rw, tti_mapped(rw, bias->value), &bias->shape);
-        x = tti_new_affine(rw, x, bias->factor, 0);
+        x = unless_replaced(rw, a, tti_new_affine(rw, x, bias->factor, 0), bias->n_seen);
         sum = sum ? tti_emit(g, "add", NULL, (tutti_value *[]){sum, x}, 2, NULL) : x;
     }
     return sum;

@@ -51,6 +51,25 @@ static V *seen_pairs(G *g) { /* 1 of the keys that count for a query, [B,1,T,T] 
     return tutti_reshape(g, tutti_less(g, number(g, 0), n), &TUTTI_SHAPE(B, 1, T, T));
 }
 static V *filled_pairs(G *g, V *s) { return tutti_where(g, seen_pairs(g), s, number(g, -1e9)); }
+static V *filled_causal(G *g, V *s) {
+    return tutti_where(g, mask_of(g, CAUSAL, 1, 0), s, number(g, -1e9));
+}
+static V *causal_then_padding(G *g, V *s) { return filled_padding(g, filled_causal(g, s)); }
+static V *padding_then_causal(G *g, V *s) { return filled_causal(g, filled_padding(g, s)); }
+static V *bias_then_padding(G *g, V *s) { return filled_padding(g, bias_by_head(g, s)); }
+static V *distance_then_padding(G *g, V *s) { return filled_padding(g, bias_by_distance(g, s)); }
+static V *causal_then_added(G *g, V *s) { return bias_of_padding(g, filled_causal(g, s)); }
+static V *padding_then_added(G *g, V *s) { return bias_of_padding(g, filled_pairs(g, s)); }
+static V *padding_then_lower(G *g, V *s) { /* the order counts where both hide */
+    return tutti_where(g, mask_of(g, CAUSAL, 1, 0), filled_padding(g, s), number(g, -4e9));
+}
+static V *bias_between_masks(G *g, V *s) {
+    return filled_padding(g, bias_by_head(g, filled_causal(g, s)));
+}
+static V *added_causal(G *g, V *s) {
+    return bias_of_padding(g, add(g, s, mask_of(g, CAUSAL, 0, -3e4)));
+}
+static V *masks_in_turns(G *g, V *s) { return filled_causal(g, causal_then_padding(g, s)); }
 static V *added_pairs(G *g, V *s) {
     return add(g, s, affine(g, affine(g, seen_pairs(g), -1, 1), -1e9, 0));
 }
@@ -75,6 +94,16 @@ ATTENTION(attend_filled, .s_scale = 0.4, .biased = filled_padding)
 ATTENTION(attend_filled_weakly, .s_scale = 0.4, .biased = filled_weakly)
 ATTENTION(attend_filled_elsewhere, .s_scale = 0.4, .biased = filled_elsewhere)
 ATTENTION(attend_filled_pairs, .s_scale = 0.4, .biased = filled_pairs)
+ATTENTION(attend_causal_then_padding, .s_scale = 0.4, .biased = causal_then_padding)
+ATTENTION(attend_padding_then_causal, .s_scale = 0.4, .biased = padding_then_causal)
+ATTENTION(attend_bias_then_padding, .s_scale = 0.4, .biased = bias_then_padding)
+ATTENTION(attend_distance_then_padding, .s_scale = 0.4, .biased = distance_then_padding)
+ATTENTION(attend_causal_then_added, .s_scale = 0.4, .biased = causal_then_added)
+ATTENTION(attend_padding_then_added, .s_scale = 0.4, .biased = padding_then_added)
+ATTENTION(attend_padding_then_lower, .s_scale = 0.4, .biased = padding_then_lower)
+ATTENTION(attend_bias_between_masks, .s_scale = 0.4, .biased = bias_between_masks)
+ATTENTION(attend_added_causal, .s_scale = 0.4, .biased = added_causal)
+ATTENTION(attend_masks_in_turns, .s_scale = 0.4, .biased = masks_in_turns)
 ATTENTION(attend_added_pairs, .s_scale = 0.4, .biased = added_pairs)
 ATTENTION(attend_capped, .s_scale = 0.4, .biased = capped)
 ATTENTION(attend_capped_bias, .s_scale = 0.4, .biased = capped_bias)
@@ -200,7 +229,17 @@ static const pattern_case cases[] = {
     {"attend_filled", attend_filled, "sdpa", "softmax"},
     {"attend_filled_weakly", attend_filled_weakly, "softmax", "sdpa"},
     {"attend_filled_elsewhere", attend_filled_elsewhere, "softmax", "sdpa"},
-    {"attend_filled_pairs", attend_filled_pairs, "softmax", "sdpa"},
+    {"attend_filled_pairs", attend_filled_pairs, "sdpa", "softmax"},
+    {"attend_causal_then_padding", attend_causal_then_padding, "sdpa", "softmax"},
+    {"attend_padding_then_causal", attend_padding_then_causal, "sdpa", "softmax"},
+    {"attend_bias_then_padding", attend_bias_then_padding, "sdpa", "softmax"},
+    {"attend_distance_then_padding", attend_distance_then_padding, "sdpa", "softmax"},
+    {"attend_causal_then_added", attend_causal_then_added, "softmax", "sdpa"},
+    {"attend_padding_then_added", attend_padding_then_added, "softmax", "sdpa"},
+    {"attend_padding_then_lower", attend_padding_then_lower, "softmax", "sdpa"},
+    {"attend_bias_between_masks", attend_bias_between_masks, "softmax", "sdpa"},
+    {"attend_added_causal", attend_added_causal, "sdpa", "softmax"},
+    {"attend_masks_in_turns", attend_masks_in_turns, "softmax", "sdpa"},
     {"attend_added_pairs", attend_added_pairs, "sdpa", "softmax"},
     {"attend_capped", attend_capped, "sdpa", "tanh"},
     {"attend_capped_bias", attend_capped_bias, "softmax", "sdpa"},
@@ -250,11 +289,19 @@ T_CASE(masks_become_positions) {
         int64_t causal, window, bias_period, with, replaces;
         double softcap, p;
     } rows[] = {
-        {attend_window, 1, 2, 0, 0, 0, 0, 0},      {attend_band, 0, 2, 0, 0, 0, 0, 0},
-        {attend_bias_causal, 1, 0, 0, 1, 0, 0, 0}, {attend_strict, 0, 0, 0, 1, 0, 0, 0},
-        {attend_windows, 0, 0, B, 1, 0, 0, 0.3},   {attend_padding, 1, 0, 0, 1, 0, 0, 0},
-        {attend_capped, 1, 2, 0, 0, 0, 1.5, 0},    {attend_dropout, 0, 0, 0, 0, 0, 0, 0.3},
-        {attend_by_distance, 1, 0, 0, 1, 0, 0, 0}, {attend_filled, 0, 0, 0, 1, 1, 0, 0},
+        {attend_window, 1, 2, 0, 0, 0, 0, 0},
+        {attend_band, 0, 2, 0, 0, 0, 0, 0},
+        {attend_bias_causal, 1, 0, 0, 1, 0, 0, 0},
+        {attend_strict, 0, 0, 0, 1, 0, 0, 0},
+        {attend_windows, 0, 0, B, 1, 0, 0, 0.3},
+        {attend_padding, 1, 0, 0, 1, 0, 0, 0},
+        {attend_capped, 1, 2, 0, 0, 0, 1.5, 0},
+        {attend_dropout, 0, 0, 0, 0, 0, 0, 0.3},
+        {attend_by_distance, 1, 0, 0, 1, 0, 0, 0},
+        {attend_filled, 0, 0, 0, 1, 1, 0, 0},
+        {attend_filled_pairs, 0, 0, 0, 1, 1, 0, 0},
+        {attend_causal_then_padding, 0, 0, 0, 1, 1, 0, 0},
+        {attend_added_causal, 0, 0, 0, 1, 0, 0, 0},
     };
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         const pattern_case c = {"masks", rows[i].build, NULL, NULL};
@@ -280,7 +327,11 @@ T_CASE(the_report_says_why) {
     } rows[] = {
         {attend_in_blocks, "a bias repeats within heads or samples"},
         {attend_filled_weakly, "the scores are more than a product with masks and biases"},
-        {attend_filled_pairs, "a mask from inputs may replace all scores of a query"},
+        {attend_causal_then_added, "one mask is added, another one replaces scores"},
+        {attend_padding_then_added, "one mask from inputs is added, another one replaces scores"},
+        {attend_padding_then_lower, "a constant mask replaces a mask from inputs"},
+        {attend_bias_between_masks, "constant masks and masks from inputs replace biases"},
+        {attend_masks_in_turns, "constant masks and masks from inputs take turns"},
         {attend_spilled, "its scores or weights are used elsewhere too"},
         {attend_negative, "the scale is not positive"},
     };
