@@ -127,6 +127,9 @@ def test_kinds_of_masks():
     info("one bit").expect(0, "classes     2")
     make("two levels", values=(0, 255, 255))
     info("two levels").expect(0, "classes     2", "255 is class 1", "0 .. 1")
+    make("grey levels", values=(0, 127, 254))
+    info("grey levels").expect(0, "classes     255", "values up to 254, but 252 of these 255 "
+                               "classes have no pixel")
 
 
 def test_what_is_refused():

@@ -192,6 +192,17 @@ static tutti_status look_at_all(const tutti_dataset_desc *desc, const masks *m,
     return st;
 }
 
+/* Grey levels such as 0, 127 and 254 make hundreds of classes. */
+static void note_gaps(const masks *m, const bool *seen, tti_str *notices) {
+    int64_t n_missing = 0;
+    for (int64_t v = 0; v < m->n_classes; v++) n_missing += !seen[v] && v != m->ignored;
+    if (n_missing == 0 || m->is_two_level) return;
+    tti_str_printf(notices,
+                   "masks have values up to %lld, but %lld of these %lld classes have no pixel; "
+                   "number the classes 0, 1, 2 and so on if the values are grey levels\n",
+                   (long long)(m->n_classes - 1), (long long)n_missing, (long long)m->n_classes);
+}
+
 /* files: of the training split. */
 static tutti_status learn_classes(const tutti_dataset_desc *desc, masks *m,
                                   const tti_mask_files *files, tti_str *notices) {
@@ -209,6 +220,7 @@ static tutti_status learn_classes(const tutti_dataset_desc *desc, masks *m,
     m->n_classes = m->is_two_level ? 2 : most + 1;
     if (m->is_two_level)
         tti_str_add(notices, "masks have only the values 0 and 255: 255 is class 1\n");
+    note_gaps(m, seen, notices);
     free(seen);
     if (st != TUTTI_OK || m->n_classes > 0) return st;
     return tti_fail(TUTTI_E_DATA, "%s: train.ignore_index excludes every pixel of every mask",

@@ -231,7 +231,8 @@ tutti_status tti_model_build(const tutti_job *job, const tti_import *import,
         return tti_fail(TUTTI_E_CONFIG,
                         "model.name: %s does not know how many outputs it needs: give samples 'x' "
                         "with labels or values 'y', and with labels data.classes (in a session "
-                        "n_classes)",
+                        "n_classes); for train.loss=bce or focal with several labels give 'y' as "
+                        "floats",
                         name);
     return TUTTI_OK;
 }
