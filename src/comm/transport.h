@@ -239,7 +239,7 @@ tutti_status tti_shm_cause(void *state);
  * dead (tti_shm_lose) do not count. */
 tutti_status tti_shm_reported(void *state);
 
-/* As tutti_comm_group_abort, for a rank that was found dead. */
+/* Like tti_comm_group_abort, for a rank that was found dead. */
 void tti_shm_lose(tutti_comm_group *group, const char *text);
 
 /* Opens the group whose descriptor is fd in process pid of this host.  On success *out is owned by
