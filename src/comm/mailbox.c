@@ -154,7 +154,7 @@ void tti_mailbox_set_global_ranks(tti_mailbox *box, const int *global_ranks) {
     if (box->global_ranks) memcpy(box->global_ranks, global_ranks, n_bytes);
 }
 
-static int shown_as(const tti_mailbox *box, int rank) {
+static int global_rank_of(const tti_mailbox *box, int rank) {
     return box->global_ranks ? box->global_ranks[rank] : rank;
 }
 
@@ -192,8 +192,8 @@ static tutti_status fail_timeout(const tti_mailbox *box, int index, bool fills,
         culprit = tti_comm_find_culprit(box->comm, peer, &what);
     tutti_status st = tti_fail(
         TUTTI_E_TIMEOUT, "mailbox: rank %d waited %s for rank %d to %s slot %d%s",
-        shown_as(box, box->comm->rank), tti_wait_clock_text(clock, waited), shown_as(box, peer),
-        fills ? "fill" : "empty", index, tti_wait_clock_reason(clock));
+        global_rank_of(box, box->comm->rank), tti_wait_clock_text(clock, waited),
+        global_rank_of(box, peer), fills ? "fill" : "empty", index, tti_wait_clock_reason(clock));
     if (what.n_bytes > 0)
         st = tti_fail(st, "%s; rank %d %s", tutti_last_error(), culprit, tti_str_text(&what));
     tti_str_free(&what);

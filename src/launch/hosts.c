@@ -388,7 +388,7 @@ static void begin_probe(tti_hosts *h, int node) {
     if (rc != 0 && errno != EINPROGRESS) tti_host_link_close(link);
 }
 
-static void say_hello(tti_hosts *h, tti_host_link *link) {
+static void send_hello(tti_hosts *h, tti_host_link *link) {
     tti_host_message m = {.kind = TTI_HOST_HELLO, .epoch = h->epoch, .port = h->own_port};
     unsigned char theirs[32];
     memcpy(theirs, link->in.nonce, sizeof theirs);
@@ -467,7 +467,7 @@ static void move_probe(tti_hosts *h, int node) {
     else if (tti_host_link_is_silent(link))
         abandon(h, link);
     else if (got == 1 && link->in.kind == TTI_HOST_CHALLENGE)
-        say_hello(h, link);
+        send_hello(h, link);
     else if (got == 1)
         take_welcome(h, node);
 }

@@ -17,7 +17,7 @@ enum { MANY_STEPS = 10, MANY_ELEMS = 7, MANY_STACK_BYTES = 512 << 10 };
 
 /* Times of a run, in memory that all ranks share.  The clock is CLOCK_MONOTONIC. */
 typedef struct many_times {
-    _Atomic int64_t begun_ns, started_ns, stepped_ns, died_ns, heard_ns; /* of the last rank */
+    _Atomic int64_t begun_ns, started_ns, stepped_ns, died_ns, received_ns; /* of the last rank */
     _Atomic int n_failed, n_ready;
     char failure[512]; /* of the first rank that failed */
 } many_times;
@@ -87,7 +87,7 @@ static inline const char *many_life(tutti_comm *comm, const many *m) {
         return NULL;
     }
     COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, "is gone");
-    many_note(&m->times->heard_ns);
+    many_note(&m->times->received_ns);
     return NULL;
 }
 
@@ -143,7 +143,7 @@ static inline void many_end(const many *m, const char *kind, size_t n_bytes) {
         "per rank\n",
         m->n_ranks, kind, (double)(t->started_ns - t->begun_ns) * 1e-6,
         (double)(t->stepped_ns - t->started_ns) * 1e-6 / MANY_STEPS,
-        (double)(t->heard_ns - t->died_ns) * 1e-6, (double)n_bytes / m->n_ranks / 1024);
+        (double)(t->received_ns - t->died_ns) * 1e-6, (double)n_bytes / m->n_ranks / 1024);
     int n_failed = atomic_load(&t->n_failed);
     char failure[sizeof t->failure];
     memcpy(failure, t->failure, sizeof failure);

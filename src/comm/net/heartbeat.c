@@ -50,7 +50,7 @@ typedef struct peer {
     int *in_ranks;         /* [n_in]: ranks in the whole group */
     int *out_ranks;        /* [n_out] */
     tti_suspects suspects; /* sparse group: contents of its newest report */
-    int64_t heard_ns;      /* time of its newest report, 0: none */
+    int64_t received_ns;   /* time of its newest report, 0: none */
     bool has_ended;        /* it has sent its last report */
     report *in, *out;
 } peer;
@@ -169,7 +169,7 @@ static void store_suspects(net_heartbeat *h, peer *from) {
 
 static void store_report(net_heartbeat *h, peer *from) {
     from->has_ended = from->in->is_last != 0;
-    from->heard_ns = tti_now_ns();
+    from->received_ns = tti_now_ns();
     if (h->s->is_sparse) store_suspects(h, from);
     for (int i = 0; i < from->n_in; i++) {
         tti_progress *p = &pages_of(from->in)[i];
@@ -240,7 +240,7 @@ static bool is_any_busy(const net_heartbeat *h) {
     int64_t stale_ns = TTI_MAX(STALE_BEATS * h->period_ms, MIN_STALE_MS) * TTI_NS_PER_MS;
     for (int i = 0; i < h->n_peers; i++) {
         const peer *p = &h->peers[i];
-        if (p->heard_ns == 0 || tti_now_ns() - p->heard_ns > stale_ns) continue;
+        if (p->received_ns == 0 || tti_now_ns() - p->received_ns > stale_ns) continue;
         if (p->suspects.busiest >= 0 && p->suspects.busiest_page.since_ns) return true;
         for (int k = 0; k < p->n_in; k++)
             if (pages_of(p->in)[k].since_ns) return true;

@@ -26,7 +26,7 @@ tutti_status tti_net_check_hello(const net_hello *mine, int my_rank, net_hello *
     return TUTTI_OK;
 }
 
-static void tell_place(const void *arg, int rank, char *text, size_t n_bytes) {
+static void write_place(const void *arg, int rank, char *text, size_t n_bytes) {
     const net_state *s = arg;
     snprintf(text, n_bytes, "pid %d on %s", (int)s->peers[rank].pid,
              tti_net_host_name(s->host_names, &s->peers[rank]));
@@ -98,7 +98,7 @@ static tutti_status gather_entries(net_state *s, const net_hello *hello) {
     return st;
 }
 
-static tutti_status say_hello(net_state *s) {
+static tutti_status exchange_hellos(net_state *s) {
     net_hello mine;
     tti_net_fill_hello(s->rank, &mine);
     if (s->is_sparse) {
@@ -107,7 +107,7 @@ static tutti_status say_hello(net_state *s) {
     } else {
         TTI_TRY(greet_all(s, &mine));
     }
-    if (s->link->set_places) s->link->set_places(s->wire, tell_place, s);
+    if (s->link->set_places) s->link->set_places(s->wire, write_place, s);
     return TUTTI_OK;
 }
 
@@ -170,7 +170,7 @@ static tutti_status join(net_state *s, const tutti_comm_desc *desc) {
     for (int r = 0; r < s->n_ranks; r++) s->global_ranks[r] = r;
     TTI_TRY(tti_link_find(desc->transport, &s->link));
     TTI_TRY(s->link->open(&link, &s->wire));
-    TTI_TRY(say_hello(s));
+    TTI_TRY(exchange_hellos(s));
     return form_hosts(s);
 }
 

@@ -237,9 +237,9 @@ static void tcp_get_silence(void *state, int64_t n_ns, int64_t *silent_ns) {
     memset(silent_ns, 0, (size_t)s->desc.n_ranks * sizeof *silent_ns);
     for (int i = 0; i < s->n_peers; i++) {
         const tcp_peer *p = s->peers[i];
-        bool is_listened_to = p->fd >= 0 && !p->has_header && !p->has_left;
-        int64_t since_ns = TTI_MAX(now - p->heard_ns, INT64_C(1));
-        if (is_listened_to && since_ns >= n_ns) silent_ns[p->rank] = since_ns;
+        bool is_receiving = p->fd >= 0 && !p->has_header && !p->has_left;
+        int64_t since_ns = TTI_MAX(now - p->received_ns, INT64_C(1));
+        if (is_receiving && since_ns >= n_ns) silent_ns[p->rank] = since_ns;
     }
 }
 

@@ -213,7 +213,7 @@ tutti_status tti_tcp_adopt(tcp_state *s, int rank, int fd) {
         return TUTTI_E_NOMEM;
     }
     p->fd = fd;
-    p->heard_ns = tti_now_ns();
+    p->received_ns = tti_now_ns();
     tti_tcp_tune(fd, s->desc.timeout_ms);
     tti_tcp_set_user_timeout(fd, longest_wait_ms(&s->desc));
     return TUTTI_OK;

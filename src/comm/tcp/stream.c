@@ -62,7 +62,7 @@ void tti_tcp_drop_bytes(tcp_peer *p) {
 
 static ssize_t receive(tcp_peer *p, void *bytes, size_t n_bytes) {
     ssize_t n = recv(p->fd, bytes, n_bytes, MSG_DONTWAIT);
-    if (n > 0) p->heard_ns = tti_now_ns();
+    if (n > 0) p->received_ns = tti_now_ns();
     return n;
 }
 

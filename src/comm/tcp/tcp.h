@@ -115,7 +115,7 @@ typedef struct tcp_peer {
     int64_t untaken_ns;   /* time since which no receive was posted; 0: one was posted recently */
     tcp_ahead ahead;      /* the bytes after in[] */
     bool cut;             /* the stream ends in the middle of a message */
-    int64_t heard_ns;     /* time at which the rank last sent bytes, or connected */
+    int64_t received_ns;  /* time at which the rank last sent bytes, or connected */
     bool has_left;        /* the rank has announced that it leaves */
     bool gone;            /* the stream has ended */
     int error;            /* errno of the end; 0: in order */

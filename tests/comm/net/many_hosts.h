@@ -103,7 +103,7 @@ static inline const char *many_host_life(tutti_comm *comm, many_hosts *m) {
     snprintf(host, sizeof host, " on h%d)", many_host_of(m, ranks->victim));
     COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, victim);
     COMM_TRUE(strstr(tutti_last_error(), host) != NULL);
-    many_note(&ranks->times->heard_ns);
+    many_note(&ranks->times->received_ns);
     return NULL;
 }
 
