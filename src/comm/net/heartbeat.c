@@ -275,19 +275,23 @@ static bool drop_sends(net_heartbeat *h) {
 static tutti_status try_to_move(net_heartbeat *h) {
     const tti_link *link = h->s->link;
     int blame;
+    if (TTI_FAULT_AT("heartbeat.move", h->s->rank, -1))
+        return tti_fail(TUTTI_E_PEER, "comm: %s", strerror(errno));
     TTI_TRY(link->post(h->wire, h->messages, 2 * h->n_peers));
     return link->test(h->wire, &blame);
 }
 
 /* Moves messages.  Sending fails if a peer has closed its connection.  Then its last report has
- * arrived: receives it, and drops the report to this peer. */
+ * arrived: the next try receives it, and drops the report to this peer.  The next try may fail at
+ * an earlier peer that has closed meanwhile, so as many tries as there are peers may receive
+ * nothing. */
 static tutti_status move(net_heartbeat *h) {
     tutti_status st = try_to_move(h);
-    bool any = !h->s->link->receives_to_end;
-    while (st != TUTTI_OK && any) {
+    if (h->s->link->receives_to_end) return st;
+    for (int n_idle = 0; st != TUTTI_OK && n_idle <= h->n_peers; n_idle++) {
         st = try_to_move(h);
-        any = take_reports(h);
-        any |= drop_sends(h);
+        bool is_new = take_reports(h);
+        if (drop_sends(h) || is_new) n_idle = -1;
     }
     return st;
 }

@@ -56,7 +56,7 @@ static const char *rank_main(int rank, int n_ranks, void *arg) {
 }
 
 static void run_on_hosts(comm_fn fn, int phase_timeout_ms) {
-    char address[64], faults[96];
+    char address[64], faults[160];
     hosts_case c = {.fn = fn, .address = address, .phase_timeout_ms = phase_timeout_ms};
     snprintf(address, sizeof address, "unix:h%d-%p", getpid(), (void *)&c);
     setenv("TUTTI_TEST_HOSTS", now->hosts, 1);
@@ -301,15 +301,20 @@ static const char *outlast(tutti_comm *comm, void *arg) {
     return failure;
 }
 
-/* A rank that leaves in order has not died, and the heartbeat between the others continues. */
+/* A rank that leaves in order has not died, and the heartbeat between the others continues, also
+ * where sending fails three times in a row, because several hosts leave at once. */
 T_CASE(hosts_that_leave_stop_no_other) {
     T_UNUSED;
     setting both[2] = {settings[2], settings[2]};
     both[1].is_sparse = false;
+    more_faults =
+        ";heartbeat.move:fail@3,rank=1;heartbeat.move:fail@4,rank=1;"
+        "heartbeat.move:fail@5,rank=1";
     for (now = both; now < both + 2; now++) {
         n_left = n_aware = 0;
         run_on_hosts(outlast, 60000);
     }
+    more_faults = "";
 }
 
 /* Rank 0 leaves while ranks 1 and 3 know of a phase of rank 11.  They know no more of it once the
