@@ -51,7 +51,7 @@ typedef struct peer {
     int *out_ranks;        /* [n_out] */
     tti_suspects suspects; /* sparse group: contents of its newest report */
     int64_t received_ns;   /* time of its newest report, 0: none */
-    bool has_ended;        /* it has sent its last report */
+    bool has_ended;        /* it sends no more reports, or need not */
     report *in, *out;
 } peer;
 
@@ -260,14 +260,22 @@ static bool take_reports(net_heartbeat *h) {
     return any;
 }
 
-/* Drops pending reports to peers that may have closed their connection; false: there are none. */
-static bool drop_sends(net_heartbeat *h) {
+/* Drops pending reports to peers that may have closed their connection, and pending reports of
+ * peers that have this host's last report, because they may leave without an answer; false: there
+ * are none. */
+static bool drop_messages(net_heartbeat *h) {
     bool any = false;
     for (int i = 0; i < h->n_peers; i++) {
+        peer *p = &h->peers[i];
         tti_message *out = &h->messages[2 * i + 1];
-        if (!may_be_gone(h, &h->peers[i]) || is_done(out)) continue;
-        *out = (tti_message){.peer = out->peer, .out = out->out};
-        any = true;
+        if (may_be_gone(h, p) && !is_done(out)) {
+            *out = (tti_message){.peer = out->peer, .out = out->out};
+            any = true;
+        } else if (!p->has_ended && p->out->is_last && is_done(out)) {
+            p->has_ended = true;
+            begin_receive(h, i);
+            any = true;
+        }
     }
     return any;
 }
@@ -291,7 +299,7 @@ static tutti_status move(net_heartbeat *h) {
     for (int n_idle = 0; st != TUTTI_OK && n_idle <= h->n_peers; n_idle++) {
         st = try_to_move(h);
         bool is_new = take_reports(h);
-        if (drop_sends(h) || is_new) n_idle = -1;
+        if (drop_messages(h) || is_new) n_idle = -1;
     }
     return st;
 }
