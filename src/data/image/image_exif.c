@@ -22,13 +22,15 @@ static uint32_t read_uint(const tiff *t, size_t at, size_t n) {
     return x;
 }
 
-/* A value of 1 of BYTE, SHORT or LONG; anything else turns nothing. */
+/* The first value of SHORT or LONG; anything else turns nothing, as in Pillow. */
 static int read_value(const tiff *t, size_t entry) {
-    uint32_t type = read_uint(t, entry + 2, 2);
-    size_t n = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
-    uint32_t value = n > 0 ? read_uint(t, entry + 8, n) : 1;
-    bool valid = read_uint(t, entry + 4, 4) == 1 && value >= 1 && value <= 8;
-    return valid ? (int)value : 1;
+    uint32_t type = read_uint(t, entry + 2, 2), count = read_uint(t, entry + 4, 4);
+    size_t n = type == 3 ? 2 : type == 4 ? 4 : 0, at = entry + 8;
+    if (n == 0 || count == 0) return 1;
+    if (count > 4 / n) at = read_uint(t, at, 4); /* they are elsewhere */
+    if (at > t->n_bytes || t->n_bytes - at < n) return 1;
+    uint32_t value = read_uint(t, at, n);
+    return value >= 1 && value <= 8 ? (int)value : 1;
 }
 
 static int read_directory(const tiff *t, size_t at) {

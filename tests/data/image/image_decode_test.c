@@ -258,6 +258,14 @@ T_CASE(png_is_turned_by_its_exif_chunk) {
     uint8_t exif[26];
     assert_turned(png_with("eXIf", exif, exif_of(9, false, 3, exif), false), 1);
     assert_turned(png_with("eXIf", exif, exif_of(6, false, 7, exif), false), 1);
+    assert_turned(png_with("eXIf", exif, exif_of(6, false, 1, exif), false), 1); /* BYTE */
+    size_t n = exif_of(6, false, 3, exif);
+    exif[14] = 2; /* two values, both here */
+    assert_turned(png_with("eXIf", exif, n, false), 6);
+    exif[14] = 3, exif[18] = 200; /* three, behind the end */
+    assert_turned(png_with("eXIf", exif, n, false), 1);
+    exif[18] = 0, exif[0] = 'I'; /* three at the begin, "II" is no orientation */
+    assert_turned(png_with("eXIf", exif, n, false), 1);
 }
 
 T_CASE(png_is_turned_by_its_texts) {
