@@ -325,6 +325,20 @@ def test_metrics_of_a_model_file_are_in_the_records_of_steps():
         assert steps("file-%d" % i) == steps("file"), more
 
 
+def test_an_exported_file_counts_no_rows():
+    """It accepts any number of rows, also where a metric has a constant for each of them; outputs
+    that need labels, or are the number of rows, are left out."""
+    for run, left_out in (("metrics", ()), ("outputs", ("model.metrics", "train.metrics"))):
+        args = [a for a in job("counted", run) if not a.startswith(("train.batch", *left_out))]
+        args += ["model.loss=none"] if left_out else []
+        runs.tutti(*args, "train.batch=24").expect(0)
+        runs.tutti("export", run, "--format", "onnx", "--out", run + ".onnx").expect(0)
+        listed = runs.tutti("inspect", run + ".onnx").expect(0).out
+        names = ["output_0", "output_3"] if left_out else ["logits"]
+        assert "  x  float32[N,4]\noutputs: %d\n  %s\n" % (
+            len(names), "\n  ".join(names)) in listed, listed
+
+
 def test_an_onnx_file_has_the_metrics_of_the_pt2_file():
     """Outputs by number and by name; in steps, the evaluation, the terminal and `tutti eval`."""
     args = [a for a in job("counted", "onnx") if not a.startswith(("model.", "train.batch"))]

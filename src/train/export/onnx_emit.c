@@ -129,9 +129,40 @@ static bool needs_labels(const tutti_graph *g, const tutti_value *value, bool *s
     return false;
 }
 
+/* True if the value differs in `more`, the graph for more rows; NULL: the model refuses them. */
+static bool depends_on_rows(const tutti_graph *g, const tutti_graph *more, const tutti_value *value,
+                            bool *seen) {
+    if (!more || more->n_nodes != g->n_nodes) return true;
+    memset(seen, 0, (size_t)g->n_nodes);
+    mark(g, value, seen);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *here = g->nodes[i], *there = more->nodes[i];
+        if (seen[i] && (here->op != there->op || !same_attrs(here, there))) return true;
+    }
+    return false;
+}
+
+/* Drops results without a batch dimension that count the rows: the file accepts any number. */
+static void drop_counts(const tti_onnx_emit *e, const tti_exporting *x, const tutti_graph *g,
+                        bool *seen, const tutti_value **results) {
+    tutti_graph *more = NULL;
+    bool is_built = false;
+    for (int i = 0; i < g->n_outputs; i++) {
+        const tti_output *out = &g->outputs[i];
+        bool is_whole = tti_is_named_output(out) && tti_named_output_rows(out, e->n_rows) == 0;
+        if (!results[i] || !is_whole) continue;
+        if (!is_built &&
+            tti_blueprint_graph_for_rows(x->job, x->b, e->n_rows + 1, e->n_t, &more) != TUTTI_OK)
+            tti_clear_error();
+        is_built = true;
+        if (depends_on_rows(g, more, results[i], seen)) results[i] = NULL;
+    }
+    tutti_graph_destroy(more);
+}
+
 /* Sets results [n_outputs]: the values that the file has for the outputs of the graph, NULL: none.
  * The file has the named outputs, or if there are none, the logits. */
-static void find_results(tti_onnx_emit *e, const tutti_graph *g, bool *seen,
+static void find_results(tti_onnx_emit *e, const tti_exporting *x, const tutti_graph *g, bool *seen,
                          const tutti_value **results) {
     for (int i = 0; i < g->n_outputs; i++) e->has_names |= tti_is_named_output(&g->outputs[i]);
     for (int i = 0; i < g->n_outputs; i++) {
@@ -140,6 +171,7 @@ static void find_results(tti_onnx_emit *e, const tutti_graph *g, bool *seen,
         results[i] = is_given ? out->value : NULL;
         if (!e->has_names && strcmp(out->name, "logits") == 0) results[i] = find_logits(g);
     }
+    if (!e->fixed_batch) drop_counts(e, x, g, seen, results);
 }
 
 /* True if an input or a parameter of the file has that name. */
@@ -172,7 +204,7 @@ static tutti_status add_graph(tti_onnx_emit *e, const tti_exporting *x, const tu
     const tutti_value **results =
         tti_arena_alloc(&e->arena, ((size_t)g->n_outputs + 1) * sizeof *results);
     if (!results) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
-    find_results(e, g, live, results);
+    find_results(e, x, g, live, results);
     memset(live, 0, (size_t)g->n_nodes);
     for (int i = 0; i < g->n_outputs; i++)
         if (results[i]) mark(g, results[i], live);
@@ -194,28 +226,46 @@ static bool repeats_rows(const tti_node *node, int64_t n_rows) {
 }
 
 /* True if constants with n rows have another size in `more`, the graph for more rows. */
-static bool are_fixed(const tutti_graph *g, int64_t n_rows, const tutti_graph *more) {
+static bool are_fixed(const tutti_graph *g, const bool *live, int64_t n_rows,
+                      const tutti_graph *more) {
     if (more->n_nodes != g->n_nodes) return true;
     for (int i = 0; i < g->n_nodes; i++)
-        if (repeats_rows(g->nodes[i], n_rows) && !repeats_rows(more->nodes[i], n_rows)) return true;
+        if (live[i] && repeats_rows(g->nodes[i], n_rows) && !repeats_rows(more->nodes[i], n_rows))
+            return true;
     return false;
 }
 
-/* True if the batch is fixed: a constant differs in the graph for more rows, or the model refuses
- * more rows. n_t: length of samples that are sequences, else 0. */
+/* Marks the nodes of the outputs that the file can have. */
+static bool *find_live(const tutti_graph *g) {
+    bool *live = calloc((size_t)g->n_nodes + 1, sizeof *live);
+    bool *seen = calloc((size_t)g->n_nodes + 1, sizeof *seen);
+    for (int i = 0; i < g->n_outputs && live && seen; i++) {
+        const tti_output *out = &g->outputs[i];
+        bool is_result = tti_is_named_output(out) || strcmp(out->name, "logits") == 0;
+        if (!is_result || needs_labels(g, out->value, seen)) continue;
+        for (int k = 0; k < g->n_nodes; k++) live[k] = live[k] || seen[k];
+    }
+    free(seen);
+    return live;
+}
+
+/* True if the batch is fixed: a constant of the results differs in the graph for more rows, or the
+ * model refuses more rows. n_t: length of samples that are sequences, else 0. */
 static bool has_fixed_batch(const tti_exporting *x, const tutti_graph *g, int64_t n_t) {
     int64_t n_rows = x->b->rows_per_shard;
-    bool suspected = false;
-    tutti_graph *more;
-    for (int i = 0; i < g->n_nodes && !suspected; i++)
-        suspected = repeats_rows(g->nodes[i], n_rows);
-    if (!suspected) return false;
-    if (tti_blueprint_graph_for_rows(x->job, x->b, n_rows + 1, n_t, &more) != TUTTI_OK) {
+    bool suspected = false, fixed = true;
+    tutti_graph *more = NULL;
+    bool *live = find_live(g);
+    for (int i = 0; i < g->n_nodes && live && !suspected; i++)
+        suspected = live[i] && repeats_rows(g->nodes[i], n_rows);
+    if (live && !suspected)
+        fixed = false;
+    else if (live && tti_blueprint_graph_for_rows(x->job, x->b, n_rows + 1, n_t, &more) == TUTTI_OK)
+        fixed = are_fixed(g, live, n_rows, more);
+    else
         tti_clear_error();
-        return true;
-    }
-    bool fixed = are_fixed(g, n_rows, more);
     tutti_graph_destroy(more);
+    free(live);
     return fixed;
 }
 
